@@ -1,0 +1,112 @@
+//! Landing a topic as Parquet, against a bare consume loop of the same run.
+//!
+//! 5,000,000 rows of about 120 bytes in 8 partitions of a real broker on this machine, `available_now`, release. Each
+//! measurement is a process of its own; ours and the bare loop take turns, three times, and medians are compared.
+//! `TIDEMILL_BENCH_ROWS` sets another number of rows.
+
+#![allow(clippy::disallowed_methods, reason = "a bench measures the machine's own time")]
+
+use std::time::Instant;
+
+use serde_json::json;
+use tidemill::prelude::*;
+
+#[path = "../tests/support/broker.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod broker;
+#[path = "../tests/support/loader.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod loader;
+mod support;
+
+const PARTITIONS: i32 = 8;
+const TURNS: usize = 3;
+const COLUMNS: &str = "sensor_id string, ts timestamp, temperature double, humidity double, status string, seq long";
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["bare", brokers, topic] => bare(brokers, topic),
+        ["land", case, brokers, topic] => land(case, brokers, topic),
+        [] => compare(false),
+        ["--json"] => compare(true),
+        _ => panic!("usage: kafka_to_parquet [--json]"),
+    }
+}
+
+fn compare(as_json: bool) {
+    let rows = std::env::var("TIDEMILL_BENCH_ROWS").map_or(5_000_000, |text| text.parse().expect("a number of rows"));
+    let broker = broker::Broker::start();
+    let topic = broker::unique_topic("bench");
+    broker.create_topic(&topic, PARTITIONS, &[]);
+    eprintln!("loading {rows} rows");
+    loader::load(broker.bootstrap(), &topic, PARTITIONS, 0..rows);
+    // The broker's cache and its compiler are warm for whoever comes first.
+    support::measure(&["bare", broker.bootstrap(), &topic]);
+    for case in ["raw", "json"] {
+        let (mut ours, mut limits) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            limits.push(support::measure(&["bare", broker.bootstrap(), &topic]));
+            ours.push(support::measure(&["land", case, broker.bootstrap(), &topic]));
+        }
+        for measured in ours.iter().chain(&limits) {
+            assert_eq!(measured["rows"], rows, "a run that loses rows is no measurement");
+        }
+        let of = |all: &[serde_json::Value], name: &str| {
+            support::median(all.iter().map(|measured| measured[name].as_f64().expect("a number")).collect())
+        };
+        let rate = |all: &[serde_json::Value]| rows as f64 / of(all, "seconds");
+        support::print_case(
+            as_json,
+            &json!({
+                "bench": "kafka_to_parquet",
+                "case": case,
+                "rows_per_s": rate(&ours),
+                "limit_rows_per_s": rate(&limits),
+                "ratio_to_limit": rate(&ours) / rate(&limits),
+                "cpu_s_per_mrow": of(&ours, "cpu_s") / (rows as f64 / 1e6),
+                "peak_rss_mb": of(&ours, "peak_rss_mb"),
+                "median_ms": of(&ours, "seconds") * 1000.0,
+                "limit_ms": of(&limits, "seconds") * 1000.0,
+            }),
+        );
+    }
+}
+
+fn bare(brokers: &str, topic: &str) {
+    let read = tidemill_connectors::kafka::bare::bare_consume_loop(brokers, topic, PARTITIONS, 8 << 20);
+    let read = read.expect("the broker is there");
+    support::say_measured(read.seconds, read.rows);
+}
+
+fn land(case: &str, brokers: &str, topic: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let since = Instant::now();
+    let rows: tidemill::Result<u64> = tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let session = Session::builder().build()?;
+        let messages = session.stream(Kafka::brokers(brokers).topic(topic).start(Start::Earliest)).await?;
+        let rows = match case {
+            "raw" => messages.select(["value", "partition", "offset"]),
+            _ => messages.decode(Json::ddl(COLUMNS)).select([
+                "sensor_id",
+                "ts",
+                "temperature",
+                "humidity",
+                "status",
+                "seq",
+            ]),
+        };
+        let query = session
+            .query("bench")
+            .sink("table", rows, Parquet::table(at("table")))
+            .checkpoint(at("checkpoint"))
+            .trigger(Trigger::available_now())
+            .start()
+            .await?;
+        query.await_termination().await?;
+        let progress = query.recent_progress();
+        Ok(progress.iter().map(|progress| progress.sinks["table"].num_output_rows).sum())
+    });
+    support::say_measured(since.elapsed().as_secs_f64(), rows.expect("the landing succeeds"));
+}

@@ -1,0 +1,57 @@
+//! What the benches share: a process that measures itself, medians, and the output of a case.
+
+#![allow(dead_code, reason = "each bench uses its part")]
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// What a measured process says of itself, as one JSON line on stdout.
+pub fn say_measured(seconds: f64, rows: u64) {
+    println!("{}", json!({"seconds": seconds, "rows": rows, "cpu_s": cpu_seconds(), "peak_rss_mb": peak_rss_mb()}));
+}
+
+/// Runs this very binary once more with these arguments, and gives what it measured.
+pub fn measure(args: &[&str]) -> Value {
+    let this = std::env::current_exe().expect("a running program has a path");
+    let output = Command::new(this).args(args).stderr(Stdio::inherit()).output().expect("this binary runs");
+    assert!(output.status.success(), "{args:?} ended with {}", output.status);
+    let text = String::from_utf8(output.stdout).expect("JSON is text");
+    serde_json::from_str(text.lines().last().expect("it says something")).expect("it says JSON")
+}
+
+/// The median of the values.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Prints a case: one JSON line, or one line for people.
+pub fn print_case(as_json: bool, case: &Value) {
+    if as_json {
+        println!("{case}");
+        return;
+    }
+    let fields = case.as_object().expect("a case is an object");
+    let shown = fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| match value.as_f64() {
+        Some(number) if value.is_f64() => format!("{name} {number:.3}"),
+        _ => format!("{name} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+    });
+    println!("{}", shown.collect::<Vec<_>>().join("  "));
+}
+
+/// User and system time of this process.
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("a name in brackets").split_whitespace().collect();
+    let ticks: f64 = [fields[11], fields[12]].iter().map(|ticks| ticks.parse::<f64>().expect("a number")).sum();
+    // The kernel counts in hundredths of a second for every architecture that we run on.
+    ticks / 100.0
+}
+
+pub fn peak_rss_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel counts it");
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().expect("a number");
+    kib / 1024.0
+}

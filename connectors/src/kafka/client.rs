@@ -1,0 +1,281 @@
+//! One client of librdkafka: how it is made, what it says, and how it ends.
+//!
+//! What the library says (its log, its errors) is kept, cleaned of secrets, to be the reason in an error of ours. A
+//! client is closed on a thread of its own, so dropping one never blocks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::bindings::rd_kafka_t;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::Metadata;
+use tidemill_core::{Error, Result, code};
+
+use super::ffi::{self, Answer, Call, Code};
+use super::properties::{Redactor, printable};
+
+/// How long one blocking wait takes at most: a cancelled reader ends within two of them.
+pub(super) const SLICE: Duration = Duration::from_millis(100);
+
+/// How long one try to reach any broker may take.
+const CONNECT_SLICE: Duration = Duration::from_millis(500);
+
+/// How many tries a refused login is given to come right.
+const DENIED_PIECES: u32 = 4;
+
+/// How many slices a refused login is given to come right: brokers refuse in passing, too.
+const DENIED_SLICES: u32 = 20;
+
+/// A client and what it said.
+pub(super) struct Client {
+    /// None only while it is being dropped.
+    consumer: Option<BaseConsumer<Events>>,
+    /// What [`Client::target`] found; none before, and after a request that failed.
+    target: Mutex<Option<Option<i32>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Closing waits for the library's threads. Without a thread (none can be started) it is done here.
+        if let Some(consumer) = self.consumer.take() {
+            let _ = std::thread::Builder::new().name("kafka-close".to_owned()).spawn(move || drop(consumer));
+        }
+    }
+}
+
+impl Client {
+    /// Makes a client; it connects when it is first used.
+    pub(super) fn new(config: &ClientConfig, redactor: &Redactor) -> Result<Arc<Self>> {
+        let events = Events { redactor: redactor.clone(), said: Mutex::default() };
+        let consumer = config.create_with_context(events).map_err(|error| refused(&error, redactor))?;
+        Ok(Arc::new(Client { consumer: Some(consumer), target: Mutex::default() }))
+    }
+
+    /// Makes a client for questions. While a broker is away, the library would try to reach it without a pause for every
+    /// question that waits, unless it keeps its connections open.
+    pub(super) fn for_questions(config: &ClientConfig, redactor: &Redactor) -> Result<Arc<Self>> {
+        let mut config = config.clone();
+        config.set("enable.sparse.connections", "false");
+        Client::new(&config, redactor)
+    }
+
+    fn consumer(&self) -> &BaseConsumer<Events> {
+        self.consumer.as_ref().expect("only a dropped client has none")
+    }
+
+    /// The library's own handle, valid as long as this client.
+    pub(super) fn raw(&self) -> *mut rd_kafka_t {
+        self.consumer().client().native_ptr()
+    }
+
+    /// Takes in what the library has to say. Never waits.
+    pub(super) fn serve(&self) {
+        for _ in 0..16 {
+            // Errors have gone through `Events::error`; messages do not come this way.
+            let _ = self.consumer().poll(Duration::ZERO);
+        }
+    }
+
+    /// The last reason that the library gave, if it is not over.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.consumer().context().said().reason.clone()
+    }
+
+    /// The library's last word on why the broker refused us, if it did.
+    pub(super) fn denied(&self) -> Option<String> {
+        self.consumer().context().said().denied.clone()
+    }
+
+    /// Forgets what was said: the client has just been seen to work.
+    pub(super) fn works(&self) {
+        *self.consumer().context().said() = Said::default();
+    }
+
+    /// The brokers of the cluster, and one topic or all. Waits up to the bound for a broker that answers. What the
+    /// library knew before of these topics and their leaders is replaced.
+    pub(super) fn metadata(&self, topic: Option<&str>, bound: Duration, stop: &dyn Fn() -> bool) -> Result<Metadata> {
+        let mut denied = 0;
+        // The library's call cannot be ended from outside, so it is made in pieces.
+        for _ in 0..(bound.as_millis() / CONNECT_SLICE.as_millis()).max(1) {
+            let error = match self.consumer().fetch_metadata(topic, CONNECT_SLICE) {
+                Ok(metadata) => return Ok(metadata),
+                Err(error) => error,
+            };
+            self.serve();
+            if stop() {
+                return Err(stopped());
+            }
+            denied += u32::from(self.denied().is_some());
+            if denied > DENIED_PIECES {
+                return Err(self.failed(Code::NONE, &error.to_string(), "brokers"));
+            }
+        }
+        let text = format!("no answer in {} s", bound.as_secs_f64());
+        Err(self.failed(Code::NONE, &text, "brokers"))
+    }
+
+    /// Which broker to ask for topics: the controller (none), or a broker where the controller is not among the brokers.
+    pub(super) fn target(&self, topic: &str, bound: Duration, stop: &dyn Fn() -> bool) -> Result<Option<i32>> {
+        if let Some(target) = *lock(&self.target) {
+            return Ok(target);
+        }
+        let metadata = self.metadata(Some(topic), bound, stop)?;
+        let (controller, brokers) = (ffi::controller(self), metadata.brokers());
+        let target = match brokers.iter().any(|broker| broker.id() == controller) {
+            true => None,
+            false => brokers.first().map(|broker| broker.id()),
+        };
+        *lock(&self.target) = Some(target);
+        Ok(target)
+    }
+
+    /// Takes known secrets out of a text of the library.
+    pub(super) fn clean(&self, text: &str) -> String {
+        self.consumer().context().redactor.clean(text)
+    }
+
+    /// Waits for the answer to a request, which comes within the request's bound. `stop` is asked every now and then.
+    pub(super) fn answer(&self, call: &Call, what: &str, stop: &dyn Fn() -> bool) -> Result<Answer> {
+        let mut denied = 0;
+        let answer = loop {
+            if let Some(answer) = call.wait(SLICE) {
+                break answer;
+            }
+            self.serve();
+            if stop() {
+                return Err(stopped());
+            }
+            if let Some(reason) = self.denied() {
+                denied += 1;
+                if denied > DENIED_SLICES {
+                    return Err(refused_login(&reason));
+                }
+            }
+        };
+        self.serve();
+        match answer.error() {
+            None => {
+                self.works();
+                Ok(answer)
+            }
+            Some((code, text)) => {
+                *lock(&self.target) = None;
+                Err(self.failed(code, &text, what))
+            }
+        }
+    }
+
+    /// The error for a request that failed as a whole.
+    fn failed(&self, code: Code, text: &str, what: &str) -> Error {
+        if let Some(reason) = self.denied() {
+            return refused_login(&reason);
+        }
+        let text = self.clean(text);
+        match code {
+            Code::TOPIC_DENIED | Code::CLUSTER_DENIED => denied_right(what, &text),
+            _ => {
+                let reason = self.reason().unwrap_or(text);
+                Error::new(code::SOURCE_UNAVAILABLE, format!("kafka does not answer ({what}): {reason}"))
+                    .fix("check \"kafka.bootstrap.servers\", and that the broker is up and can be reached from here")
+            }
+        }
+    }
+}
+
+/// The error for a reader or request that was told to stop.
+pub(super) fn stopped() -> Error {
+    Error::new(code::STOPPED, "stopped while waiting for kafka")
+}
+
+/// The error for a login or a handshake that the broker refused.
+pub(super) fn refused_login(reason: &str) -> Error {
+    Error::new(code::SOURCE_DENIED, format!("kafka refused the connection: {reason}"))
+        .fix("check \"kafka.security.protocol\", the credentials and the certificates")
+}
+
+/// The error for a right that is missing.
+pub(super) fn denied_right(what: &str, text: &str) -> Error {
+    Error::new(code::SOURCE_DENIED, format!("kafka denied access ({what}): {text}"))
+        .fix("the user needs the rights Read and Describe on the topic")
+}
+
+/// The error for a configuration that the library does not take. A value that may be secret is not in it.
+fn refused(error: &KafkaError, redactor: &Redactor) -> Error {
+    match error {
+        KafkaError::ClientConfig(_, text, name, _) => {
+            let why = if printable(name) { redactor.clean(text) } else { "the value does not fit".to_owned() };
+            Error::new(code::INVALID_OPTION, format!("librdkafka does not take \"kafka.{name}\": {why}"))
+                .fix("see librdkafka's CONFIGURATION.md for what it takes")
+        }
+        other => {
+            let why = redactor.clean(&other.to_string());
+            Error::new(code::INVALID_OPTION, format!("librdkafka cannot make a client: {why}"))
+                .fix("check the \"kafka.*\" options")
+        }
+    }
+}
+
+/// What the library said since the client last worked.
+#[derive(Default)]
+struct Said {
+    reason: Option<String>,
+    denied: Option<String>,
+}
+
+/// Listens to the library.
+struct Events {
+    redactor: Redactor,
+    said: Mutex<Said>,
+}
+
+impl Events {
+    fn said(&self) -> MutexGuard<'_, Said> {
+        lock(&self.said)
+    }
+}
+
+impl ClientContext for Events {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        // Not our handling: what matters becomes the reason in an error.
+        let text = self.redactor.clean(text);
+        tracing::debug!(?level, facility, text, "librdkafka");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let reason = self.redactor.clean(reason);
+        tracing::debug!(reason, "librdkafka error");
+        let mut said = self.said();
+        match error.rdkafka_error_code() {
+            // It says no more than the reasons before it.
+            Some(RDKafkaErrorCode::AllBrokersDown) if said.reason.is_some() => {}
+            // The group is a placeholder, and nothing is asked of it.
+            Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {}
+            Some(
+                RDKafkaErrorCode::Authentication
+                | RDKafkaErrorCode::SaslAuthenticationFailed
+                | RDKafkaErrorCode::SSL
+                | RDKafkaErrorCode::UnsupportedSASLMechanism,
+            ) => {
+                said.denied = Some(reason.clone());
+                said.reason = Some(reason);
+            }
+            _ => said.reason = Some(reason),
+        }
+    }
+}
+
+impl ConsumerContext for Events {}

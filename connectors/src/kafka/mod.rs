@@ -1,0 +1,60 @@
+//! Kafka as a source.
+//!
+//! The driver's side (`source`, on `cluster` and the pure `plan`) finds out where topics begin and end; the task's side
+//! (`read`, on `lane` and `columns`) reads exactly one range of one partition. `config` and `properties` are what a user
+//! says, `offset` is what is logged, `client` and `ffi` are the library.
+//!
+//! Promises: a range that is read twice gives the same rows, or an error. A topic that was deleted and made again, rows
+//! that are gone, and an end that lies below a known one are errors, never a jump. No consumer group is joined, and no
+//! offset is committed. Every wait has a bound, and the library's own reason is in the error.
+//!
+//! # Options
+//! `kafka.bootstrap.servers` (required), one of `subscribe` (a list with commas) and `assign` (JSON), `startingOffsets`
+//! (`earliest`, `latest`, JSON), `maxOffsetsPerTrigger`, `includeHeaders`, `failOnDataLoss` (only `true`),
+//! `fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`, `kafkaConsumer.pollTimeoutMs` (how long a range may make no
+//! progress), `callTimeoutMs` (how long one request may take), and `kafka.*`, passed on to librdkafka.
+
+mod client;
+mod cluster;
+mod columns;
+mod config;
+mod ffi;
+mod lane;
+mod offset;
+mod plan;
+mod properties;
+mod read;
+mod source;
+mod watch;
+
+#[cfg(feature = "testing")]
+pub mod bare;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tidemill_core::{Context, Options, Result, Source, SourceFormat, SourceReader, SourceSpec};
+
+pub use config::{Kafka, Start};
+
+/// The format `kafka`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KafkaFormat;
+
+#[async_trait]
+impl SourceFormat for KafkaFormat {
+    fn name(&self) -> &'static str {
+        config::FORMAT
+    }
+
+    async fn open(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>> {
+        let config = Kafka::from_options(options)?.resolve(&context.vault)?;
+        Ok(Arc::new(source::KafkaSource::open(config, context).await?))
+    }
+
+    fn reader(&self, spec: &SourceSpec, context: &Context) -> Result<Arc<dyn SourceReader>> {
+        Ok(Arc::new(read::KafkaReader::new(spec, context)?))
+    }
+}

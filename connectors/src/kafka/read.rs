@@ -1,0 +1,385 @@
+//! The task's side: reads exactly the rows of one range of one partition.
+//!
+//! A range is done when a row at or beyond its end has come (it is kept for the next range), or the library has reached
+//! the end of the partition at or beyond it, or its position has passed it: transaction markers, aborted rows and
+//! compaction leave holes, so neither the last offset nor a count of rows can tell.
+//!
+//! A thread for blocking work takes messages, builds record batches and hands them over through a short channel, so that
+//! fetching, building and what comes after overlap.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use serde_json::json;
+use tidemill_core::{Context, Error, ReadContext, ReadItem, Receipt, Result, SourceReader, SourceSpec, Split, code};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::client::{Client, denied_right, stopped};
+use super::cluster::Question;
+use super::columns::{self, Rows};
+use super::config::KafkaConfig;
+use super::ffi::{Code, Message, OffsetSpec};
+use super::lane::{FetchSizes, Lane, Pool};
+use super::offset::SplitOffsets;
+use super::plan;
+use super::watch::Watch;
+
+/// Record batches that wait between the reading thread and the consumer.
+const HANDED_OVER: usize = 2;
+
+/// Messages that are taken from the library at a time.
+const TAKE: usize = 4096;
+
+/// How long an answer to that may take.
+const INQUIRY_BOUND: Duration = Duration::from_secs(2);
+
+/// Reads ranges, and keeps its clients between them.
+#[derive(Debug)]
+pub(super) struct KafkaReader {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: KafkaConfig,
+    schema: SchemaRef,
+    pool: Pool,
+    /// For questions: on a fetching client an answer would wait behind a fetch.
+    asking: Arc<Client>,
+}
+
+impl KafkaReader {
+    pub(super) fn new(spec: &SourceSpec, context: &Context) -> Result<Self> {
+        let config = KafkaConfig::from_spec(spec)?;
+        let (mut client, redactor) = config.client(&context.vault)?;
+        let asking = Client::for_questions(&client, &redactor)?;
+        client.set("group.id", config.group());
+        let (schema, pool) = (columns::schema(config.include_headers), Pool::new(client, redactor));
+        Ok(KafkaReader { shared: Arc::new(Shared { config, schema, pool, asking }) })
+    }
+}
+
+impl SourceReader for KafkaReader {
+    fn read(&self, split: Split, context: ReadContext) -> BoxStream<'static, Result<ReadItem>> {
+        let shared = Arc::clone(&self.shared);
+        // Nothing happens before the stream is polled.
+        let started = stream::once(async move {
+            let (sender, receiver) = mpsc::channel(HANDED_OVER);
+            let handle = Handle::current();
+            tokio::task::spawn_blocking(move || {
+                let output = Output { sender, handle, context };
+                let last = read_split(&shared, &split, &output).map(ReadItem::Receipt);
+                output.send(last);
+            });
+            stream::unfold((receiver, false), |(mut receiver, ended)| async move {
+                match receiver.recv().await {
+                    Some(item) => {
+                        let last = matches!(item, Err(_) | Ok(ReadItem::Receipt(_)));
+                        Some((item, (receiver, last)))
+                    }
+                    None if ended => None,
+                    None => Some((Err(Error::new(code::TASK_PANICKED, "a kafka reader panicked")), (receiver, true))),
+                }
+            })
+        });
+        started.flatten().boxed()
+    }
+}
+
+/// Where the reading thread hands over what it has.
+pub(super) struct Output {
+    sender: mpsc::Sender<Result<ReadItem>>,
+    handle: Handle,
+    pub(super) context: ReadContext,
+}
+
+impl Output {
+    /// Whether nobody wants more.
+    fn over(&self) -> bool {
+        self.context.cancel.is_cancelled() || self.sender.is_closed()
+    }
+
+    /// Hands over an item, waiting for room; false if nobody wants it.
+    fn send(&self, item: Result<ReadItem>) -> bool {
+        let item = match self.sender.try_send(item) {
+            Ok(()) => return true,
+            Err(mpsc::error::TrySendError::Closed(_)) => return false,
+            Err(mpsc::error::TrySendError::Full(item)) => item,
+        };
+        self.handle.block_on(async {
+            tokio::select! {
+                biased;
+                sent = self.sender.send(item) => sent.is_ok(),
+                () = self.context.cancel.cancelled() => false,
+            }
+        })
+    }
+
+    fn rows(&self, rows: RecordBatch) -> Result<()> {
+        if self.send(Ok(ReadItem::Rows(rows))) { Ok(()) } else { Err(stopped()) }
+    }
+}
+
+/// Reads a split and gives its receipt.
+fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt> {
+    let (start, end) = (SplitOffsets::decode(&split.start)?, SplitOffsets::decode(&split.end)?);
+    let sizes = FetchSizes::new(output.context.buffer_bytes, split.estimated_rows);
+    let mut range = Range { shared, output, start: &start, end: end.next, tally: Tally::default() };
+    let mut lane = shared.pool.take(&start, sizes)?;
+    match range.read(&mut lane) {
+        Ok(()) => shared.pool.put(lane, &start),
+        Err(error) if error.code() == code::STOPPED => {
+            shared.pool.put(lane, &start);
+            return Err(error);
+        }
+        Err(error) => {
+            shared.pool.discard(lane);
+            return Err(error);
+        }
+    }
+    let Tally { rows, bytes, first, last, ascending } = range.tally;
+    // Only now: a topic that was made again while the range was read must not have its old name vouched for.
+    let id = match &end.id {
+        Some(_) => range.question(&|| output.over()).topic_id(&start.topic)?,
+        None => None,
+    };
+    Ok(Receipt {
+        source: split.source.clone(),
+        split: split.id.clone(),
+        start: split.start.clone(),
+        end: split.end.clone(),
+        rows,
+        bytes,
+        first,
+        last,
+        ascending,
+        lost: 0,
+        identity: json!({ "id": id }),
+    })
+}
+
+/// What was handed over.
+struct Tally {
+    rows: u64,
+    bytes: u64,
+    first: Option<i64>,
+    last: Option<i64>,
+    ascending: bool,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Tally { rows: 0, bytes: 0, first: None, last: None, ascending: true }
+    }
+}
+
+impl Tally {
+    #[inline]
+    fn add(&mut self, offset: i64, bytes: usize) {
+        self.rows += 1;
+        self.bytes += bytes as u64;
+        self.ascending &= self.last.is_none_or(|last| last < offset);
+        self.first.get_or_insert(offset);
+        self.last = Some(offset);
+    }
+}
+
+/// One range while it is read.
+pub(super) struct Range<'a> {
+    shared: &'a Shared,
+    pub(super) output: &'a Output,
+    pub(super) start: &'a SplitOffsets,
+    pub(super) end: i64,
+    tally: Tally,
+}
+
+/// Why taking over messages paused.
+enum Pause {
+    /// Everything that was taken from the queue is used up.
+    Empty,
+    /// The record batch is full.
+    Full,
+    /// The range is done.
+    Done,
+}
+
+impl Range<'_> {
+    fn read(&mut self, lane: &mut Lane) -> Result<()> {
+        let SplitOffsets { topic, partition, .. } = self.start;
+        let context = &self.output.context;
+        let expected = usize::try_from(self.end - self.start.next).unwrap_or(usize::MAX);
+        let rows_max = context.batch_rows.min(expected);
+        let mut rows = Rows::new(&self.shared.schema, context.projection.as_deref(), topic, *partition, rows_max)?;
+        let mut watch = Watch::new(self);
+        loop {
+            match self.take_over(lane, &mut rows)? {
+                Pause::Empty => {}
+                Pause::Full => {
+                    self.output.rows(rows.finish()?)?;
+                    watch.progress();
+                    continue;
+                }
+                Pause::Done => break,
+            }
+            if self.output.over() {
+                return Err(stopped());
+            }
+            if lane.queue.consume(&mut lane.held, TAKE, Duration::ZERO) > 0 {
+                continue;
+            }
+            if self.passed(lane) {
+                break;
+            }
+            if lane.queue.consume(&mut lane.held, 1, watch.wait()) == 0 {
+                lane.client.serve();
+                watch.check(self, lane)?;
+            }
+        }
+        if !rows.is_empty() {
+            self.output.rows(rows.finish()?)?;
+        }
+        lane.next = self.end;
+        Ok(())
+    }
+
+    /// Moves held rows into the record batch.
+    fn take_over(&mut self, lane: &mut Lane, rows: &mut Rows) -> Result<Pause> {
+        let mut taken = 0;
+        let pause = loop {
+            if taken == lane.held.len() {
+                break if lane.seen >= self.end { Pause::Done } else { Pause::Empty };
+            }
+            let message = lane.held.get(taken);
+            let offset = message.offset();
+            match message.code() {
+                Code::NONE if offset >= self.end => break Pause::Done,
+                Code::NONE => {
+                    let bytes = message.key().map_or(0, <[u8]>::len) + message.value().map_or(0, <[u8]>::len);
+                    if !rows.fits(bytes) {
+                        break Pause::Full;
+                    }
+                    rows.push(message, bytes);
+                    self.tally.add(offset, bytes);
+                    lane.next = offset + 1;
+                }
+                Code::END_OF_PARTITION => lane.seen = lane.seen.max(offset),
+                code => {
+                    if let Err(error) = self.event(lane, code, message) {
+                        lane.held.release(taken);
+                        return Err(error);
+                    }
+                }
+            }
+            taken += 1;
+        };
+        lane.held.release(taken);
+        Ok(pause)
+    }
+
+    /// How long the range may make no progress.
+    pub(super) fn stuck_bound(&self) -> Duration {
+        Duration::from_millis(self.shared.config.bounds.stuck_ms)
+    }
+
+    /// The library's position: behind the last row or marker that it gave.
+    pub(super) fn position(lane: &Lane) -> i64 {
+        // At the end of a partition the library counts one too many: the end is no row.
+        let passed = lane.position().filter(|position| *position != lane.seen.wrapping_add(1));
+        passed.map_or(lane.next, |passed| passed.max(lane.next))
+    }
+
+    /// Whether the range is done although no row beyond it came: with nothing held, the position tells.
+    fn passed(&self, lane: &Lane) -> bool {
+        Self::position(lane) >= self.end
+    }
+
+    fn question<'a>(&'a self, stop: &'a dyn Fn() -> bool) -> Question<'a> {
+        let bound = Duration::from_millis(self.shared.config.bounds.call_ms);
+        Question { client: &self.shared.asking, bound, stop }
+    }
+
+    /// Offsets of the partition, for an error message: no answer is no harm.
+    pub(super) fn offsets<const N: usize>(&self, specs: [OffsetSpec; N]) -> [Option<i64>; N] {
+        let stop = || self.output.over();
+        let mut question = self.question(&stop);
+        question.bound = question.bound.min(INQUIRY_BOUND);
+        question.offsets(&self.start.topic, self.start.partition, specs)
+    }
+
+    /// Nothing comes: is it still there? An error only for what the broker says, not for its silence.
+    pub(super) fn inquire(&self) -> Result<()> {
+        let stop = || self.output.over();
+        let mut question = self.question(&stop);
+        question.bound = question.bound.min(INQUIRY_BOUND);
+        if let (Some(known), Ok(Some(found))) = (&self.start.id, question.topic_id(&self.start.topic))
+            && *known != found
+        {
+            return Err(plan::recreated(&self.start.topic, known, &found));
+        }
+        Ok(())
+    }
+
+    /// The partition, for a message.
+    pub(super) fn at(&self) -> String {
+        format!("{}-{}", self.start.topic, self.start.partition)
+    }
+
+    /// What an event of the partition means: an error, unless it passes.
+    fn event(&self, lane: &Lane, code: Code, message: Message<'_>) -> Result<()> {
+        let text = message.value().map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default();
+        let text = lane.client.clean(&text);
+        let place = format!("{}@{}", self.at(), lane.next);
+        let error = match code {
+            Code::OFFSET_RESET => self.out_of_range(lane, &text),
+            Code::TOPIC_DENIED | Code::CLUSTER_DENIED => denied_right("fetch", &text),
+            Code::UNKNOWN_TOPIC | Code::UNKNOWN_TOPIC_LOCAL | Code::UNKNOWN_PARTITION_LOCAL => {
+                // Brokers that start say this in passing: ask before believing it.
+                let stop = || self.output.over();
+                match self.question(&stop).topic_id(&self.start.topic) {
+                    Ok(_) => return Ok(()),
+                    Err(error) => error,
+                }
+            }
+            Code::UNSUPPORTED_CODEC => {
+                Error::new(code::BAD_RECORD, format!("a message is compressed in a way this build lacks: {text}"))
+                    .fix("build with the codec's feature of rdkafka, or write with another codec")
+            }
+            Code::BAD_MESSAGE | Code::BAD_COMPRESSION => {
+                Error::new(code::BAD_RECORD, format!("a message is damaged: {text}"))
+            }
+            Code::TOO_LARGE => {
+                Error::new(code::INVALID_OPTION, format!("a message is larger than what may be fetched: {text}"))
+                    .fix("raise \"kafka.fetch.message.max.bytes\" and \"kafka.receive.message.max.bytes\"")
+            }
+            // The rest passes, or the range gets stuck and says so.
+            _ => {
+                tracing::debug!(at = place, code = code.0, text, "kafka reports");
+                return Ok(());
+            }
+        };
+        Err(error.at("position", place))
+    }
+
+    /// The position is not in the partition: which end was left?
+    fn out_of_range(&self, lane: &Lane, text: &str) -> Error {
+        if let Err(error) = self.inquire() {
+            return error;
+        }
+        let (wanted, at) = (lane.next, self.at());
+        let [earliest, high_watermark] = self.offsets([OffsetSpec::Earliest, OffsetSpec::HighWatermark]);
+        match (earliest, high_watermark) {
+            (Some(earliest), _) if wanted < earliest => plan::lost(&at, wanted, earliest),
+            (_, Some(high)) if high < wanted || high < self.end => plan::truncated(&at, self.end, high),
+            _ => {
+                let what = format!("the log is not the one in which {at}@{wanted} was known: {text}");
+                Error::new(code::SOURCE_TRUNCATED, what)
+                    .fix("the broker lost rows and has got others since (unclean election, or a topic made again)")
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What is accepted, what is refused and with which words, and that no secret is ever printed.
+
+use std::collections::BTreeMap;
+
+use tidemill_core::registry::Vault;
+use tidemill_core::{Context, Error, Options, Result, Secret, SourceFormat, code};
+
+use crate::kafka::client::Client;
+use crate::kafka::config::{Isolation, KafkaConfig, Subscription};
+use crate::kafka::{Kafka, KafkaFormat, Start};
+
+const CANARY: &str = "hunter2-canary";
+
+fn options(given: &[(&str, &str)]) -> Options {
+    let mut options = Options::new();
+    options.set("kafka.bootstrap.servers", "127.0.0.1:1");
+    options.set("subscribe", "t");
+    for (name, value) in given {
+        options.set(name, *value);
+    }
+    options
+}
+
+fn resolve(given: &[(&str, &str)], vault: &Vault) -> Result<KafkaConfig> {
+    Kafka::from_options(options(given))?.resolve(vault)
+}
+
+fn refused(given: &[(&str, &str)]) -> Error {
+    resolve(given, &Vault::default()).expect_err("refused")
+}
+
+#[test]
+fn both_forms_make_the_same_spec() {
+    let (text, typed) = (Vault::default(), Vault::default());
+    let given = [
+        ("Subscribe", " b , a,"),
+        ("STARTINGOFFSETS", r#"{"a":{"0":23,"1":-2},"b":{"0":-1}}"#),
+        ("maxOffsetsPerTrigger", "1000"),
+        ("includeHeaders", "True"),
+        ("failOnDataLoss", "true"),
+        ("kafka.isolation.level", "read_uncommitted"),
+        ("kafka.client.id", "me"),
+        ("kafka.sasl.password", CANARY),
+    ];
+    let offsets = BTreeMap::from([
+        ("a".to_owned(), BTreeMap::from([(0, 23), (1, Start::FIRST)])),
+        ("b".to_owned(), BTreeMap::from([(0, Start::END)])),
+    ]);
+    let builder = Kafka::brokers("127.0.0.1:1")
+        .topics(["a", "b"])
+        .start(Start::Offsets(offsets))
+        .max_offsets_per_trigger(1000)
+        .include_headers(true)
+        .property("isolation.level", "read_uncommitted")
+        .property("client.id", "me")
+        .secret_property("sasl.password", Secret::new(CANARY));
+    let text = resolve(&given, &text).unwrap();
+    assert_eq!(text.spec(), builder.resolve(&typed).unwrap().spec());
+    assert_eq!(KafkaConfig::from_spec(&text.spec()).unwrap(), text);
+    assert_eq!(text.isolation, Isolation::ReadUncommitted);
+}
+
+#[test]
+fn defaults_are_those_that_are_documented() {
+    let config = resolve(&[], &Vault::default()).unwrap();
+    assert_eq!(config.start, Start::Latest);
+    assert_eq!(config.isolation, Isolation::ReadCommitted);
+    assert_eq!(config.max_offsets_per_trigger, None);
+    assert!(!config.include_headers);
+}
+
+#[test]
+fn start_is_read_in_all_its_forms() {
+    for (text, expected) in [("earliest", Start::Earliest), ("LATEST", Start::Latest)] {
+        assert_eq!(resolve(&[("startingOffsets", text)], &Vault::default()).unwrap().start, expected);
+    }
+    for text in ["soon", "", r#"{"t":5}"#, r#"{"t":{"x":5}}"#, r#"{"other":{"0":5}}"#, r#"{"t":{"0":-3}}"#] {
+        assert_eq!(refused(&[("startingOffsets", text)]).code(), code::INVALID_OPTION, "{text}");
+    }
+}
+
+#[test]
+fn assigned_partitions_are_read_from_json() {
+    let mut given = Options::new();
+    given.set("kafka.bootstrap.servers", "127.0.0.1:1");
+    given.set("assign", r#"{"t":[2,0]}"#);
+    let config = Kafka::from_options(given).unwrap().resolve(&Vault::default()).unwrap();
+    let expected = BTreeMap::from([("t".to_owned(), [0, 2].into())]);
+    assert_eq!(config.subscription, Subscription::Assign(expected));
+}
+
+#[test]
+fn wrong_options_are_refused_with_what_to_do() {
+    let cases: &[(&str, &str, tidemill_core::Code, &str)] = &[
+        ("startingOffset", "earliest", code::UNKNOWN_OPTION, "startingOffsets"),
+        ("subscribePattern", "t.*", code::INVALID_OPTION, "later"),
+        ("minPartitions", "4", code::INVALID_OPTION, "later"),
+        ("endingOffsets", "latest", code::INVALID_OPTION, "available_now"),
+        ("failOnDataLoss", "false", code::INVALID_OPTION, "comes later"),
+        ("maxOffsetsPerTrigger", "0", code::INVALID_OPTION, "positive"),
+        ("maxOffsetsPerTrigger", "-1", code::INVALID_OPTION, "positive"),
+        ("includeHeaders", "yes", code::INVALID_OPTION, "true or false"),
+        ("assign", r#"{"t":[0]}"#, code::INVALID_OPTION, "one of them"),
+        ("kafka.auto.offset.reset", "latest", code::INVALID_OPTION, "startingOffsets"),
+        ("kafka.enable.auto.commit", "true", code::INVALID_OPTION, "checkpoint"),
+        ("kafka.key.deserializer", "x", code::INVALID_OPTION, "binary"),
+        ("kafka.value.deserializer", "x", code::INVALID_OPTION, "binary"),
+        ("kafka.interceptor.classes", "x", code::INVALID_OPTION, "interceptor"),
+        ("kafka.sasl.jaas.config", "x", code::INVALID_OPTION, "kafka.sasl.username"),
+        ("kafka.ssl.truststore.location", "x", code::INVALID_OPTION, "kafka.ssl.ca.location"),
+        ("kafka.request.timeout.ms", "5", code::INVALID_OPTION, "kafka.socket.timeout.ms"),
+        ("kafka.isolation.level", "both", code::INVALID_OPTION, "read_committed"),
+        ("kafka.security.protocl", "ssl", code::UNKNOWN_OPTION, "kafka.security.protocol"),
+        ("kafka.bootstrap.servers", " ", code::MISSING_OPTION, "host:port"),
+    ];
+    for (name, value, expected, words) in cases {
+        let error = refused(&[(name, value)]);
+        assert_eq!(error.code(), *expected, "{name}: {error}");
+        assert!(error.to_string().contains(words), "{name}: {error}");
+    }
+    let mut nothing = Options::new();
+    nothing.set("kafka.bootstrap.servers", "127.0.0.1:1");
+    let error = Kafka::from_options(nothing).and_then(|kafka| kafka.resolve(&Vault::default())).unwrap_err();
+    assert_eq!(error.code(), code::MISSING_OPTION);
+    let error = Kafka::from_options(Options::new()).unwrap_err();
+    assert!(error.to_string().contains("kafka.bootstrap.servers"), "{error}");
+}
+
+#[test]
+fn groups_are_accepted_and_change_nothing() {
+    let config = resolve(&[("groupIdPrefix", "p"), ("kafka.group.id", "mine")], &Vault::default()).unwrap();
+    assert_eq!(config.group(), "mine");
+    assert_eq!(resolve(&[], &Vault::default()).unwrap().group(), "tidemill");
+}
+
+#[test]
+fn values_that_are_not_known_to_be_harmless_are_only_in_the_vault() {
+    let names = [
+        "sasl.password",
+        "sasl.username",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.key.location",
+        "ssl.keystore.password",
+        "ssl.ca.pem",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+    ];
+    for name in names {
+        let (option, vault) = (format!("kafka.{name}"), Vault::default());
+        let given = [(option.as_str(), CANARY)];
+        let config = resolve(&given, &vault).unwrap();
+        let kept = &config.vault[name];
+        assert_eq!(vault.get(kept).unwrap().expose(), CANARY);
+        let spec = config.spec();
+        let printed = format!("{:?} {spec:?} {} {vault:?} {:?}", options(&given), spec.config, config);
+        assert!(!printed.contains(CANARY), "{name}: {printed}");
+        let builder = Kafka::brokers("b").property(name, CANARY);
+        assert!(!format!("{builder:?}").contains(CANARY), "{name}");
+    }
+    // Said to be secret by the user, although the name is harmless.
+    let vault = Vault::default();
+    let builder = Kafka::brokers("b").topic("t").secret_property("client.id", Secret::new(CANARY));
+    let config = builder.resolve(&vault).unwrap();
+    assert!(!config.spec().config.to_string().contains(CANARY));
+    assert_eq!(config.client(&vault).unwrap().0.get("client.id"), Some(CANARY));
+}
+
+#[test]
+fn texts_of_the_library_lose_known_secrets() {
+    let vault = Vault::default();
+    let pem = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\n-----END PRIVATE KEY-----";
+    let given = [
+        ("kafka.sasl.password", CANARY),
+        ("kafka.ssl.key.pem", pem),
+        ("kafka.ssl.key.password", "ab"),
+        ("kafka.sasl.oauthbearer.config", "false"),
+    ];
+    let (_, redactor) = resolve(&given, &vault).unwrap().client(&vault).unwrap();
+    let text = format!("login {CANARY} failed, line MIIEvQIBADANBgkqhkiG9w0 is bad, ab, it is false");
+    assert_eq!(redactor.clean(&text), "login *** failed, line *** is bad, ***, it is false");
+    assert!(!format!("{redactor:?}").contains(CANARY));
+}
+
+#[test]
+fn value_that_the_library_refuses_is_not_printed() {
+    for (name, value) in [("kafka.ssl.key.pem", CANARY), ("kafka.sasl.oauthbearer.method", CANARY)] {
+        let vault = Vault::default();
+        let given = [(name, value), ("kafka.security.protocol", "ssl")];
+        let (config, redactor) = resolve(&given, &vault).unwrap().client(&vault).unwrap();
+        let error = Client::new(&config, &redactor).expect_err("the library refuses it");
+        assert_eq!(error.code(), code::INVALID_OPTION, "{error:?}");
+        assert!(!error.report().contains(CANARY), "{}", error.report());
+    }
+    let vault = Vault::default();
+    let (config, redactor) = resolve(&[("kafka.fetch.min.bytes", "many")], &vault).unwrap().client(&vault).unwrap();
+    let error = Client::new(&config, &redactor).expect_err("the library refuses it");
+    assert!(error.to_string().contains("kafka.fetch.min.bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn address_where_nobody_listens_is_an_error_with_the_librarys_reason() {
+    let given = options(&[("callTimeoutMs", "1500"), ("kafka.sasl.password", CANARY)]);
+    let error = KafkaFormat.open(given, &Context::default()).await.expect_err("nobody listens");
+    assert_eq!((error.code(), error.exit_code()), (code::SOURCE_UNAVAILABLE, 69));
+    assert!(error.to_string().contains("refused"), "{error}");
+    assert!(!error.report().contains(CANARY));
+}

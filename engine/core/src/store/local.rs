@@ -1,0 +1,340 @@
+//! A local disk as an object store whose writes are durable when they return.
+//!
+//! The local store of `object_store` 0.13 never syncs, so an acknowledged file can be empty after a power cut. Here a
+//! write goes to a hidden temporary file, which is synced, then takes its name, then the directory is synced. Reading,
+//! listing and deleting are `object_store`'s own.
+//!
+//! A sync that fails leaves the page cache in a state that nobody can know, and a second sync would report success. So
+//! the first failure poisons the store for the life of the process: every later write is refused.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    CopyMode, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+
+use super::Store;
+
+/// Set by the first sync that fails, for the whole process.
+static POISONED: AtomicBool = AtomicBool::new(false);
+/// Makes temporary names unique within the process.
+static SERIAL: AtomicU64 = AtomicU64::new(0);
+
+/// A sync failed, now or earlier in this process.
+#[derive(Debug)]
+pub struct NotDurable(Option<std::io::Error>);
+
+#[cfg(feature = "testing")]
+impl NotDurable {
+    /// What a store answers whose sync failed, for tests; it poisons nothing.
+    pub fn injected() -> Error {
+        let source = NotDurable(Some(std::io::Error::other("injected")));
+        Error::Generic { store: "DurableLocal", source: source.into() }
+    }
+}
+
+impl std::fmt::Display for NotDurable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Some(error) => write!(f, "sync failed: {error}"),
+            None => f.write_str("an earlier sync of this process failed, so nothing more is written"),
+        }
+    }
+}
+
+impl std::error::Error for NotDurable {}
+
+/// A local folder as a durable object store.
+#[derive(Clone, Debug)]
+pub struct DurableLocal {
+    root: PathBuf,
+    files: Arc<LocalFileSystem>,
+}
+
+impl DurableLocal {
+    /// Opens a folder, and makes it (durably) if it is not there.
+    pub fn open(root: &std::path::Path) -> std::io::Result<Self> {
+        let root = std::path::absolute(root)?;
+        make_folder(&root)?;
+        let root = root.canonicalize()?;
+        let files = LocalFileSystem::new_with_prefix(&root).map_err(std::io::Error::other)?;
+        Ok(DurableLocal { root, files: Arc::new(files) })
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &std::path::Path {
+        &self.root
+    }
+
+    fn file(&self, path: &Path) -> Result<PathBuf> {
+        self.files.path_to_filesystem(path)
+    }
+}
+
+impl std::fmt::Display for DurableLocal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DurableLocal({})", self.root.display())
+    }
+}
+
+#[async_trait]
+impl Store for DurableLocal {
+    async fn make_durable(&self, path: &Path) -> Result<()> {
+        let file = self.file(path)?;
+        blocking(path, move || {
+            sync(&File::open(&file)?)?;
+            sync_folder_of(&file)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ObjectStore for DurableLocal {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let overwrite = match options.mode {
+            PutMode::Create => false,
+            PutMode::Overwrite => true,
+            PutMode::Update(_) => {
+                return Err(Error::NotImplemented {
+                    operation: "compare-and-swap".to_owned(),
+                    implementer: self.to_string(),
+                });
+            }
+        };
+        let target = self.file(path)?;
+        blocking(path, move || {
+            let temporary = Temporary::create(&target)?;
+            let mut at = 0;
+            for chunk in &payload {
+                temporary.file.write_all_at(chunk, at)?;
+                at += chunk.len() as u64;
+            }
+            sync(&temporary.file)?;
+            temporary.take_name(&target, overwrite)
+        })
+        .await?;
+        Ok(PutResult { e_tag: None, version: None })
+    }
+
+    async fn put_multipart_opts(&self, path: &Path, _options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        let target = self.file(path)?;
+        let temporary = blocking(path, {
+            let target = target.clone();
+            move || Temporary::create(&target)
+        })
+        .await?;
+        Ok(Box::new(Upload { path: path.clone(), target, temporary: Some(Arc::new(temporary)), at: 0 }))
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.files.get_opts(path, options).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.files.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let visible = |meta: &Result<ObjectMeta>| {
+            let visible = meta.as_ref().map_or(true, |meta| !is_temporary(&meta.location));
+            std::future::ready(visible)
+        };
+        self.files.list(prefix).filter(visible).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let mut listed = self.files.list_with_delimiter(prefix).await?;
+        listed.objects.retain(|meta| !is_temporary(&meta.location));
+        Ok(listed)
+    }
+
+    /// Copies by linking: both names show one file. Its bytes never change, since every write makes a new file.
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        let (source, target) = (self.file(from)?, self.file(to)?);
+        blocking(from, {
+            let source = source.clone();
+            move || File::open(&source).map(drop)
+        })
+        .await?;
+        blocking(to, move || {
+            make_folder_of(&target)?;
+            if let CopyMode::Overwrite = options.mode {
+                let temporary = temporary_name(&target);
+                std::fs::hard_link(&source, &temporary)?;
+                std::fs::rename(&temporary, &target)?;
+            } else {
+                std::fs::hard_link(&source, &target)?;
+            }
+            sync_folder_of(&target)
+        })
+        .await
+    }
+}
+
+/// A file that has no name yet. Dropped without one, it is removed.
+#[derive(Debug)]
+struct Temporary {
+    path: PathBuf,
+    file: File,
+}
+
+impl Temporary {
+    fn create(target: &std::path::Path) -> std::io::Result<Self> {
+        if POISONED.load(Ordering::SeqCst) {
+            return Err(std::io::Error::other(NotDurable(None)));
+        }
+        let path = temporary_name(target);
+        let open = || File::options().write(true).create_new(true).open(&path);
+        let file = match open() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                make_folder_of(target)?;
+                open()?
+            }
+            other => other?,
+        };
+        Ok(Temporary { path, file })
+    }
+
+    /// Gives the (synced) file its name. Without `overwrite` a taken name is `AlreadyExists`.
+    fn take_name(&self, target: &std::path::Path, overwrite: bool) -> std::io::Result<()> {
+        if overwrite {
+            std::fs::rename(&self.path, target)?;
+        } else {
+            std::fs::hard_link(&self.path, target)?;
+        }
+        sync_folder_of(target)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// `.offsets-7.1234-5.tmp` beside its target: linking needs the same file system. It never ends in `.parquet`.
+fn temporary_name(target: &std::path::Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    target.with_file_name(format!(".{name}.{}-{serial}.tmp", std::process::id()))
+}
+
+/// Whether a name is one of [`temporary_name`]'s, of whatever process.
+fn is_temporary(path: &Path) -> bool {
+    path.filename().is_some_and(|name| name.starts_with('.') && name.ends_with(".tmp"))
+}
+
+#[derive(Debug)]
+struct Upload {
+    path: Path,
+    target: PathBuf,
+    temporary: Option<Arc<Temporary>>,
+    at: u64,
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let start = self.at;
+        self.at += data.content_length() as u64;
+        let (path, temporary) = (self.path.clone(), self.temporary.clone());
+        Box::pin(async move {
+            let temporary = temporary.ok_or_else(|| finished(&path))?;
+            blocking(&path, move || {
+                let mut at = start;
+                for chunk in &data {
+                    temporary.file.write_all_at(chunk, at)?;
+                    at += chunk.len() as u64;
+                }
+                Ok(())
+            })
+            .await
+        })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let temporary = self.temporary.take().ok_or_else(|| finished(&self.path))?;
+        let target = self.target.clone();
+        blocking(&self.path, move || {
+            sync(&temporary.file)?;
+            temporary.take_name(&target, true)
+        })
+        .await?;
+        Ok(PutResult { e_tag: None, version: None })
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+fn finished(path: &Path) -> Error {
+    Error::Generic { store: "DurableLocal", source: format!("the upload of {path} is over").into() }
+}
+
+fn make_folder_of(target: &std::path::Path) -> std::io::Result<()> {
+    target.parent().map_or(Ok(()), make_folder)
+}
+
+/// Makes a folder with its parents, and syncs the parent of each that is new.
+fn make_folder(folder: &std::path::Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    make_folder_of(folder)?;
+    match std::fs::create_dir(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !folder.is_dir() => return Err(error),
+        _ => {}
+    }
+    sync_folder_of(folder)
+}
+
+fn sync_folder_of(target: &std::path::Path) -> std::io::Result<()> {
+    match target.parent() {
+        Some(folder) => sync(&File::open(folder)?),
+        None => Ok(()),
+    }
+}
+
+fn sync(file: &File) -> std::io::Result<()> {
+    if POISONED.load(Ordering::SeqCst) {
+        return Err(std::io::Error::other(NotDurable(None)));
+    }
+    file.sync_all().map_err(|error| {
+        POISONED.store(true, Ordering::SeqCst);
+        std::io::Error::other(NotDurable(Some(error)))
+    })
+}
+
+/// Runs file work off the async workers and gives its error the form that `object_store` uses.
+async fn blocking<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let answer = tokio::task::spawn_blocking(work).await.map_err(|source| Error::JoinError { source })?;
+    answer.map_err(|source| {
+        let path = path.to_string();
+        match source.kind() {
+            std::io::ErrorKind::NotFound => Error::NotFound { path, source: source.into() },
+            std::io::ErrorKind::AlreadyExists => Error::AlreadyExists { path, source: source.into() },
+            std::io::ErrorKind::PermissionDenied => Error::PermissionDenied { path, source: source.into() },
+            std::io::ErrorKind::Other if source.get_ref().is_some_and(|inner| inner.is::<NotDurable>()) => {
+                let inner = source.into_inner().expect("there is one");
+                Error::Generic { store: "DurableLocal", source: inner }
+            }
+            _ => Error::Generic { store: "DurableLocal", source: source.into() },
+        }
+    })
+}

@@ -1,0 +1,108 @@
+//! Deleting what nobody needs any more.
+//!
+//! A purged name could be created again by a driver that slept meanwhile. So the boundary comes first, durably: names at
+//! or below it mean nothing for ever, and every writer looks at it after every create.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidemill_core::crash::crash_point;
+use tidemill_core::store::{Created, create::delete};
+use tidemill_core::{BatchId, Result};
+
+use super::entry::{BoundaryBody, Entry, encode};
+use super::{Checkpoint, Log, entry::Body};
+
+/// How many batches a checkpoint keeps, for replay and audit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// At least so many of the newest batches.
+    pub batches_min: u64,
+    /// Everything younger than this…
+    pub age: Duration,
+    /// …but never more than so many batches.
+    pub batches_max: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Retention { batches_min: 100, age: Duration::from_secs(24 * 60 * 60), batches_max: 10_000 }
+    }
+}
+
+/// What a driver remembers of the batches that are in the log: the oldest first, each with its commit's time.
+pub type Kept = VecDeque<(BatchId, i64)>;
+
+impl Retention {
+    /// The highest batch that may go. It never passes the newest commit − 2: a start needs two whole batches.
+    pub fn purge_up_to(&self, kept: &Kept, now_ms: i64) -> Option<BatchId> {
+        let count = kept.len() as u64;
+        let spare = count.saturating_sub(self.batches_min.max(2));
+        let must_go = count.saturating_sub(self.batches_max.max(2));
+        let age_ms = i64::try_from(self.age.as_millis()).unwrap_or(i64::MAX);
+        let too_old = |time_ms: i64| now_ms.saturating_sub(time_ms) > age_ms;
+        let goes = |(at, (_, time_ms)): &(usize, &(BatchId, i64))| (*at as u64) < must_go || too_old(*time_ms);
+        let last = kept.iter().enumerate().take(spare as usize).take_while(goes).last();
+        last.map(|(_, (batch_id, _))| *batch_id)
+    }
+
+    /// A purge waits until so many batches may go, so that boundaries stay few.
+    pub fn step(&self) -> u64 {
+        (self.batches_min / 10).clamp(1, 100)
+    }
+}
+
+impl Checkpoint {
+    /// How many batches are kept.
+    pub fn retention(&self) -> &Retention {
+        &self.settings.retention
+    }
+
+    /// Deletes the entries of batches `first..=last`. The boundary is durable before the first delete; a purge that dies
+    /// half-way leaves names that mean nothing.
+    pub async fn purge(&self, first: BatchId, last: BatchId) -> Result<()> {
+        let body = BoundaryBody { batch_id: last };
+        let entry = Entry { head: self.head(BoundaryBody::KIND), body };
+        let number = self.next_boundary.load(Ordering::SeqCst);
+        if let Created::Lost(_) = self.create(&Log::Boundary.path(number, 0), encode(&entry)).await? {
+            // Another driver purges here. Its boundary is as good as ours; the fence check ends one of us.
+            return self.check_fence().await;
+        }
+        self.next_boundary.store(number + 1, Ordering::SeqCst);
+        for log in [Log::Offsets, Log::Acks, Log::Commits] {
+            for n in first.0..=last.0 {
+                delete(&self.location, &log.path(n, 0)).await?;
+                if n == first.0 {
+                    crash_point("mid-purge", last);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retention_keeps_the_newest_the_young_and_no_more_than_its_maximum() {
+        let hour_ms = 3_600_000;
+        let kept = |count: u64| (0..count).map(|n| (BatchId(n), n as i64 * hour_ms)).collect::<Kept>();
+        let retention = Retention { batches_min: 5, age: Duration::from_secs(10 * 3600), batches_max: 20 };
+        for (count, now_hours, expected) in [
+            (3, 1_000, None),    // fewer than the minimum
+            (8, 8, None),        // all young
+            (8, 1_000, Some(2)), // all old: five stay
+            (12, 12, Some(1)),   // 0 and 1 are older than ten hours
+            (30, 30, Some(19)),  // by age alone
+            (30, 9, Some(9)),    // by the maximum alone
+        ] {
+            let found = retention.purge_up_to(&kept(count), now_hours * hour_ms);
+            assert_eq!(found, expected.map(BatchId), "{count} batches at hour {now_hours}");
+        }
+        let tight = Retention { batches_min: 0, age: Duration::ZERO, batches_max: 0 };
+        assert_eq!(tight.purge_up_to(&kept(8), i64::MAX), Some(BatchId(5)), "two batches stay");
+    }
+}

@@ -1,0 +1,90 @@
+//! Plan offsets: what the next batch reads. Nothing is durable yet.
+
+use std::collections::BTreeMap;
+
+use tidemill_core::crash::crash_point;
+use tidemill_core::{Error, Offsets, Range, ReadLimit, Result, code};
+
+use super::{MicroBatch, Planned, Position};
+use crate::checkpoint::entry::{OffsetsBody, SourceEntry};
+
+impl Position {
+    fn of(&self, source: &str) -> Result<Offsets> {
+        let offsets = self.offsets.get(source).cloned();
+        offsets.ok_or_else(|| Error::new(code::BUG, "a source has no position").at("source", source))
+    }
+}
+
+/// Where each source stops, for the trigger `available_now`; empty for the others.
+pub type UpTo = BTreeMap<String, Offsets>;
+
+impl MicroBatch {
+    /// Gives every source that has no position yet its start. Done once in a run: a start such as "latest" would
+    /// otherwise move on with every look, past rows that arrive between two of them.
+    pub async fn start_sources(&self, mut position: Position) -> Result<Position> {
+        for (name, source) in &self.query.sources {
+            if !position.offsets.contains_key(name) {
+                let start = source.initial().await.map_err(|error| error.at("source", name))?;
+                position.offsets.insert(name.clone(), start);
+            }
+        }
+        Ok(position)
+    }
+
+    /// Asks every source what it has from where it stands. None if nothing is waiting anywhere.
+    ///
+    /// With `up_to`, nothing at or beyond those offsets is read, and a source that is not in it has nothing to give.
+    pub async fn plan_offsets(&self, position: &Position, up_to: Option<&UpTo>) -> Result<Option<Planned>> {
+        // A position that was known once is carried on for ever, also of a source that the program no longer reads.
+        let carried = |offsets: &Offsets| SourceEntry {
+            range: Range { start: offsets.clone(), end: offsets.clone() },
+            interpretation: serde_json::Value::Null,
+        };
+        let known = position.offsets.iter().map(|(name, offsets)| (name.clone(), carried(offsets)));
+        let mut sources: BTreeMap<String, SourceEntry> = known.collect();
+        let (mut latest, mut found) = (BTreeMap::new(), false);
+        for (name, source) in &self.query.sources {
+            let from = position.of(name)?;
+            let limit = match up_to {
+                None => source.limit(),
+                Some(up_to) => ReadLimit { up_to: Some(up_to.get(name).unwrap_or(&from).clone()), ..source.limit() },
+            };
+            let offer = source.next(&from, &limit).await.map_err(|error| error.at("source", name))?;
+            found |= offer.is_some();
+            let range = match offer {
+                Some(offer) => {
+                    latest.insert(name.clone(), offer.latest);
+                    offer.range
+                }
+                None => Range { start: from.clone(), end: from },
+            };
+            sources.insert(name.clone(), SourceEntry { range, interpretation: source.interpretation() });
+        }
+        if !found {
+            return Ok(None);
+        }
+        crash_point("plan", position.batch_id);
+        let body = OffsetsBody {
+            batch_id: position.batch_id,
+            previous_acks: position.previous_acks.clone(),
+            timestamp_ms: self.clock.now_ms(),
+            time_zone: "UTC".to_owned(),
+            watermarks: position.watermarks.clone(),
+            fingerprint: self.query.fingerprint.clone(),
+            sinks: self.query.sink_names(),
+            sources,
+        };
+        Ok(Some(Planned { body, revision: position.revision, latest }))
+    }
+
+    /// Where every source ends at this moment: what `available_now` reads up to.
+    pub async fn ends_now(&self, position: &Position) -> Result<UpTo> {
+        let mut ends = UpTo::new();
+        for (name, source) in &self.query.sources {
+            let from = position.of(name)?;
+            let offer = source.next(&from, &ReadLimit::default()).await.map_err(|error| error.at("source", name))?;
+            ends.insert(name.clone(), offer.map_or(from, |offer| offer.range.end));
+        }
+        Ok(ends)
+    }
+}

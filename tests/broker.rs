@@ -1,0 +1,124 @@
+//! The real broker goes away, comes back, lies about nothing, and is asked for topics that it does not have.
+
+use std::time::{Duration, Instant};
+
+use crate::support::broker::{Broker, unique_topic};
+use crate::support::child::Landing;
+use crate::support::{loader, table};
+
+fn landed(landing: &Landing) -> usize {
+    let found = table::offsets(landing.table());
+    let mut once = found.clone();
+    once.dedup();
+    assert_eq!(once.len(), found.len(), "doubled");
+    found.len()
+}
+
+#[test]
+fn a_broker_that_stops_in_mid_batch_and_comes_back_after_20_seconds_completes_the_same_batch() {
+    let mut broker = Broker::start();
+    let topic = unique_topic("away");
+    broker.create_topic(&topic, 2, &[]);
+    loader::load(broker.bootstrap(), &topic, 2, 0..200_000);
+    let root = tempfile::tempdir().unwrap();
+    let landing = Landing::new(broker.bootstrap(), &topic, root.path(), &[]);
+    let mut child = landing.start("available-now", &[("TIDEMILL_STOP_AT", "mid-read:0")]);
+    child.wait_for("stop point mid-read:0 reached", Duration::from_secs(60));
+    broker.kill();
+    child.signal("CONT");
+    std::thread::sleep(Duration::from_secs(20));
+    broker.restart();
+    let ended = child.wait(Duration::from_secs(120));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert_eq!(landed(&landing), 200_000);
+    assert_eq!(landing.newest("offsets"), Some(0), "one batch, as it was logged");
+}
+
+#[test]
+fn a_wrong_address_and_a_misspelt_topic_are_clear_errors_within_the_bound() {
+    let broker = Broker::shared();
+    broker.create_topic("sensor-data-spelt", 1, &[]);
+    for (brokers, topic, code, text) in
+        [("127.0.0.1:1", "sensor-data-spelt", 69, "TM0201"), (broker.bootstrap(), "sensor-data-spellt", 78, "TM0202")]
+    {
+        let root = tempfile::tempdir().unwrap();
+        let landing = Landing::new(brokers, topic, root.path(), &[]);
+        let since = Instant::now();
+        let ended = landing.start("available-now", &[]).wait(Duration::from_secs(60));
+        assert_eq!(ended.status.code(), Some(code), "{}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+        assert!(since.elapsed() < Duration::from_secs(45), "{:?}", since.elapsed());
+    }
+}
+
+#[test]
+fn a_topic_that_ends_in_aborted_rows_and_markers_ends_under_available_now() {
+    let broker = Broker::shared();
+    let topic = unique_topic("markers");
+    broker.create_topic(&topic, 1, &[]);
+    let writer = loader::Transactions::new(broker.bootstrap(), &topic);
+    writer.begin();
+    writer.write(&topic, 0, 0..2);
+    writer.commit();
+    writer.begin();
+    writer.write(&topic, 0, 2..3);
+    writer.abort();
+    let root = tempfile::tempdir().unwrap();
+    let landing = Landing::new(broker.bootstrap(), &topic, root.path(), &[]);
+    landing.finish();
+    assert_eq!(table::offsets(landing.table()), [(0, 0), (0, 1)]);
+    // Nothing new: it ends again, and the next committed row is read once.
+    landing.finish();
+    writer.begin();
+    writer.write(&topic, 0, 3..4);
+    writer.commit();
+    landing.finish();
+    assert_eq!(table::offsets(landing.table()).len(), 3);
+}
+
+#[test]
+fn a_trimmed_range_and_a_recreated_topic_stop_the_query_with_both_numbers() {
+    let broker = Broker::shared();
+    let topic = unique_topic("trimmed");
+    broker.create_topic(&topic, 1, &[]);
+    loader::load(broker.bootstrap(), &topic, 1, 0..100);
+    let root = tempfile::tempdir().unwrap();
+    let landing = Landing::new(broker.bootstrap(), &topic, root.path(), &["--max-offsets", "20"]);
+    let child = landing.start("default", &[("TIDEMILL_CRASH_AT", "commit:0")]);
+    child.wait(Duration::from_secs(60));
+    broker.delete_records(&topic, 0, 60);
+    let ended = landing.start("available-now", &[]).wait(Duration::from_secs(60));
+    assert_eq!(ended.status.code(), Some(65), "{}", ended.stderr);
+    for text in ["TM0205", "20", "60"] {
+        assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
+    }
+    assert_eq!(landed(&landing), 20);
+
+    broker.delete_topic(&topic);
+    std::thread::sleep(Duration::from_secs(1));
+    broker.create_topic(&topic, 1, &[]);
+    loader::load(broker.bootstrap(), &topic, 1, 0..150);
+    let ended = landing.start("available-now", &[]).wait(Duration::from_secs(60));
+    assert_eq!(ended.status.code(), Some(65), "{}", ended.stderr);
+    assert!(ended.stderr.contains("TM0207"), "{}", ended.stderr);
+}
+
+#[test]
+fn typed_columns_and_a_filter_land_what_they_say() {
+    let broker = Broker::shared();
+    let topic = unique_topic("typed");
+    broker.create_topic(&topic, 2, &[]);
+    loader::load(broker.bootstrap(), &topic, 2, 0..1_000);
+    let root = tempfile::tempdir().unwrap();
+    let mut landing = Landing::new(broker.bootstrap(), &topic, root.path(), &["--filter", "seq < 10"]);
+    landing.columns = "json";
+    landing.finish();
+    let glob = format!("{}/**/*.parquet", landing.table().display());
+    let sql = format!("SELECT seq, temperature, sensor_id FROM '{glob}' ORDER BY seq");
+    let found = table::query(&sql);
+    for seq in 0..10 {
+        let row = loader::Sensor::new(seq);
+        assert!(found.contains(&row.temperature().to_string()), "{seq}: {found}");
+    }
+    assert_eq!(landed(&landing), 10);
+}

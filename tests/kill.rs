@@ -1,0 +1,146 @@
+//! The pipeline dies by SIGKILL, at every point and at any moment, while a loader writes. What counts is the multiset of
+//! `(partition, offset)` that an independent reader finds in the end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidemill_core::Rng;
+use tidemill_core::crash::POINTS;
+use tidemill_core::rng::SeededRng;
+
+use crate::support::broker::{Broker, unique_topic};
+use crate::support::child::Landing;
+use crate::support::{loader, table};
+
+const PARTITIONS: i32 = 4;
+
+/// How long a child may take to come to a point.
+const BOUND: Duration = Duration::from_secs(60);
+
+struct Story {
+    rows: u64,
+    random_kills: u32,
+    seed: u64,
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Each point once and 20 random kills over 100,000 rows; `TIDEMILL_KILLS` and `TIDEMILL_KILL_ROWS` make it a longer one.
+#[test]
+fn each_offset_lands_once_whenever_the_pipeline_is_killed() {
+    let seed = setting("TIDEMILL_SEED", u64::from(std::process::id()));
+    println!("seed {seed}: set TIDEMILL_SEED to it for the same moments");
+    let story = Story {
+        rows: setting("TIDEMILL_KILL_ROWS", 100_000),
+        random_kills: setting("TIDEMILL_KILLS", 20) as u32,
+        seed,
+    };
+    story.tell();
+}
+
+impl Story {
+    fn tell(&self) {
+        let broker = Broker::shared();
+        let topic = unique_topic("killed");
+        broker.create_topic(&topic, PARTITIONS, &[]);
+        let root = tempfile::tempdir().unwrap();
+        let limit = (self.rows / 100).to_string();
+        let landing =
+            Landing::new(broker.bootstrap(), &topic, root.path(), &["--max-offsets", &limit, "--keep-batches", "5"]);
+        let killed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.load(broker.bootstrap(), &topic, &killed));
+            self.kill_at_every_point(&landing);
+            self.kill_at_random_moments(&landing);
+            killed.store(true, Ordering::SeqCst);
+        });
+        landing.finish();
+        self.check(broker.bootstrap(), &topic, &landing);
+    }
+
+    /// Writes all the rows in small portions: a tenth at once, the rest while the pipeline is being killed.
+    fn load(&self, brokers: &str, topic: &str, killed: &AtomicBool) {
+        let loader = loader::Loader::new(brokers);
+        let (mut next, portion) = (0, (self.rows / 200).max(1));
+        while next < self.rows {
+            let end = (next + if next == 0 { self.rows / 10 } else { portion }).min(self.rows);
+            loader.load(topic, PARTITIONS, next..end);
+            next = end;
+            if !killed.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(150));
+            }
+        }
+    }
+
+    fn kill_at_every_point(&self, landing: &Landing) {
+        for point in POINTS {
+            let ended = landing.start("default", &[("TIDEMILL_CRASH_AT", point)]).wait(BOUND);
+            let reached = ended.stderr.contains(&format!("crash point {point}:"));
+            assert!(reached && ended.status.code().is_none(), "{point} was not reached:\n{}", ended.stderr);
+        }
+    }
+
+    fn kill_at_random_moments(&self, landing: &Landing) {
+        let rng = SeededRng::new(self.seed);
+        let mut in_the_middle = 0;
+        for _ in 0..self.random_kills {
+            let before = landing.newest("commits");
+            let mut child = landing.start("default", &[]);
+            // Past the start, so that batches are under way; then any moment.
+            child.wait_for("batch ", BOUND);
+            std::thread::sleep(Duration::from_micros(rng.next_u64() % 150_000));
+            let ended = child.kill();
+            assert!(ended.status.code().is_none(), "it ended by itself:\n{}", ended.stderr);
+            in_the_middle += u32::from(landing.is_in_the_middle());
+            assert!(landing.newest("commits") >= before);
+        }
+        println!("{in_the_middle} of {} random kills fell between log and commit", self.random_kills);
+    }
+
+    fn check(&self, brokers: &str, topic: &str, landing: &Landing) {
+        let ends = loader::watermarks(brokers, topic);
+        let mut expected: Vec<(i32, i64)> = ends
+            .iter()
+            .flat_map(|(partition, low, high)| (*low..*high).map(move |offset| (*partition, offset)))
+            .collect();
+        expected.sort_unstable();
+        assert_eq!(expected.len() as u64, self.rows, "the loader wrote all of its rows");
+        for (reader, found) in
+            [("duckdb", table::offsets(landing.table())), ("pyarrow", table::offsets_by_pyarrow(landing.table()))]
+        {
+            assert_eq!(found.len(), expected.len(), "{reader}: lost or doubled rows");
+            assert!(found == expected, "{reader}: other offsets");
+        }
+        println!("{} rows, each offset once", expected.len());
+    }
+}
+
+/// A driver sleeps between staging and acks while another takes over; it wakes, and ends with 75.
+#[test]
+fn a_driver_that_slept_between_staging_and_acks_ends_with_75_and_rows_land_once() {
+    let broker = Broker::shared();
+    let topic = unique_topic("zombie");
+    broker.create_topic(&topic, PARTITIONS, &[]);
+    let rows = 20_000;
+    loader::load(broker.bootstrap(), &topic, PARTITIONS, 0..rows);
+    for point in ["log", "write", "acks", "mid-publish", "publish", "manifest", "commit"] {
+        let root = tempfile::tempdir().unwrap();
+        let landing = Landing::new(broker.bootstrap(), &topic, root.path(), &["--max-offsets", "5000"]);
+        let mut older = landing.start("default", &[("TIDEMILL_STOP_AT", &format!("{point}:1"))]);
+        older.wait_for(&format!("stop point {point}:1 reached"), BOUND);
+        landing.finish();
+        older.signal("CONT");
+        let woken = std::time::Instant::now();
+        let ended = older.wait(Duration::from_secs(10));
+        assert_eq!(ended.status.code(), Some(75), "{point}: {}", ended.stderr);
+        assert!(ended.stderr.contains("TM0110") && ended.stderr.contains("run "), "{point}: {}", ended.stderr);
+        assert!(woken.elapsed() < Duration::from_secs(10), "{point}");
+        let found = table::offsets(landing.table());
+        assert_eq!(found.len() as u64, rows, "{point}");
+        let mut once = found.clone();
+        once.dedup();
+        assert_eq!(once, found, "{point}: doubled");
+    }
+}

@@ -1,0 +1,14 @@
+//! The one binary of integration tests: stories told to the real engine, on real files and a real broker.
+
+// Tests wait for real processes; time that can be moved is moved by `ManualClock` instead.
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
+
+mod broker;
+mod damage;
+mod faults;
+mod house;
+mod kill;
+mod model;
+mod resume;
+mod roll_forward;
+mod support;
