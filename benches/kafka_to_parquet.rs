@@ -12,10 +12,8 @@ use serde_json::json;
 use tidemill::prelude::*;
 
 #[path = "../tests/support/broker.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
 mod broker;
 #[path = "../tests/support/loader.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
 mod loader;
 mod support;
 

@@ -28,7 +28,8 @@
 //! # }
 //! ```
 //!
-//! The crates of one Arrow universe come with it, as [`arrow`] and [`datafusion`]: another version of either does not fit.
+//! Arrow comes with it, as [`arrow`]: another version does not fit. Expressions and functions are DataFusion's, in
+//! [`functions`].
 
 pub use arrow;
 pub use tidemill_connectors::{Kafka, MemorySource, Rate, Start};

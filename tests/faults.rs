@@ -31,7 +31,8 @@ impl Rig {
 
     /// Runs one driver over a store: one batch for each portion of rows that is not there yet.
     async fn drive(&self, store: Arc<dyn Store>) -> tidemill::Result<()> {
-        let session = session();
+        let patience = Duration::from_millis(150);
+        let session = Session::builder().retry_start(patience).retry_running(patience).build()?;
         loop {
             let frame = session.stream(self.source.clone()).await?;
             let query = session

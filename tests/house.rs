@@ -45,7 +45,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "engine/runtime/src/micro_batch",
         ],
     ),
-    ("parquet", &["sinks/src/parquet"]),
+    ("parquet", &["sinks/src"]),
 ];
 
 /// Licences that we take. All of them are permissive.

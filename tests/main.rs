@@ -1,6 +1,7 @@
 //! The one binary of integration tests: stories told to the real engine, on real files and a real broker.
 
 // Tests wait for real processes; time that can be moved is moved by `ManualClock` instead.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
 
 mod broker;

@@ -48,7 +48,7 @@ async fn a_fault_that_does_not_pass_ends_the_query_within_its_bound_and_nothing_
     assert_eq!(error.code(), code::SOURCE_UNAVAILABLE, "{error:?}");
     assert_eq!(table_numbers(&root.path().join("table")), Vec::<i64>::new());
 
-    source.fail_at(50, 0);
+    source.heal();
     land(&session(), &source, root.path()).await.unwrap();
     assert_eq!(table_numbers(&root.path().join("table")), (0..100).collect::<Vec<_>>());
 }
@@ -170,7 +170,7 @@ async fn now_is_the_logged_time_on_every_run_of_a_batch() {
     };
     assert_eq!(rows_at(&clock, 0).await, Vec::<i64>::new());
     clock.advance(Duration::from_secs(3600));
-    source.fail_at(1, 0);
+    source.heal();
     assert_eq!(rows_at(&clock, 0).await, [1_767_225_600_000; 3], "an hour later it is still then");
 }
 

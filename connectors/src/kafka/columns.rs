@@ -12,9 +12,6 @@ use tidemill_core::{Error, Result, code};
 
 use super::ffi::Message;
 
-/// A record batch is handed over when it has this many bytes, however few rows those are.
-const BATCH_BYTES: usize = 8 << 20;
-
 /// The largest sum of bytes in a column of one record batch: offsets are 32 bits wide.
 const COLUMN_BYTES_MAX: usize = i32::MAX as usize;
 
@@ -120,6 +117,8 @@ pub(super) struct Rows {
     partition: i32,
     /// Rows that a record batch has.
     rows_max: usize,
+    /// Bytes with which a record batch is handed over, however few rows those are.
+    bytes_max: usize,
     rows: usize,
     bytes: usize,
     key: Option<Bytes>,
@@ -149,13 +148,14 @@ struct Headers {
 }
 
 impl Rows {
-    /// A builder for the columns that are wanted, `rows_max` rows a record batch.
+    /// A builder for the columns that are wanted, with about `rows_max` rows or `bytes_max` bytes a record batch.
     pub(super) fn new(
         all: &SchemaRef,
         projection: Option<&[usize]>,
         topic: &str,
         partition: i32,
         rows_max: usize,
+        bytes_max: usize,
     ) -> Result<Self> {
         let (schema, columns) = match projection {
             None => (Arc::clone(all), ALL[..all.fields().len()].to_vec()),
@@ -177,6 +177,7 @@ impl Rows {
             topic: topic.to_owned(),
             partition,
             rows_max,
+            bytes_max,
             rows: 0,
             bytes: 0,
             key: None,
@@ -197,7 +198,7 @@ impl Rows {
         let wants = |column| self.columns.contains(&column);
         let rows = self.rows_max;
         // A little more than last time, so that a steady stream of rows never grows a column.
-        let room = |bytes: usize| (bytes + bytes / 16).min(2 * BATCH_BYTES);
+        let room = |bytes: usize| (bytes + bytes / 16).min(2 * self.bytes_max);
         self.key = wants(Column::Key).then(|| Bytes::with_capacity(rows, room(key_bytes)));
         self.value = wants(Column::Value).then(|| Bytes::with_capacity(rows, room(value_bytes)));
         self.offset = wants(Column::Offset).then(|| Vec::with_capacity(rows));
@@ -215,7 +216,7 @@ impl Rows {
     /// Whether a row of this many bytes still goes into the record batch.
     #[inline]
     pub(super) fn fits(&self, bytes: usize) -> bool {
-        self.rows == 0 || (self.rows < self.rows_max && self.bytes + bytes <= BATCH_BYTES)
+        self.rows == 0 || (self.rows < self.rows_max && self.bytes + bytes <= self.bytes_max)
     }
 
     /// Whether there is nothing to hand over.

@@ -66,13 +66,16 @@ impl FetchSizes {
     pub(super) fn apply(self, config: &mut ClientConfig) {
         // The library wants it to be no smaller than the largest message, for which it has this default.
         let message = config.get("message.max.bytes").and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
+        let has_alias = config.get("max.partition.fetch.bytes").is_some();
         let mut default = |name: &str, value: String| {
             if config.get(name).is_none() {
                 config.set(name, value);
             }
         };
         default("fetch.max.bytes", (4 * self.partition_bytes).max(message).to_string());
-        default("fetch.message.max.bytes", self.partition_bytes.to_string());
+        if !has_alias {
+            default("fetch.message.max.bytes", self.partition_bytes.to_string());
+        }
         default("queued.min.messages", self.queue_messages.to_string());
         default("queued.max.messages.kbytes", (self.queue_bytes / 1024).max(1).to_string());
         // When the queue is full, look again soon: the library's own second would be a second without rows.

@@ -35,7 +35,13 @@ const HANDED_OVER: usize = 2;
 /// Messages that are taken from the library at a time.
 const TAKE: usize = 4096;
 
-/// How long an answer to that may take.
+/// Which part of the budget one record batch may have: two wait, one is built, and the library has its own.
+const BATCH_PART: usize = 4;
+
+/// The least and the most that it has.
+const BATCH_BYTES: (usize, usize) = (256 << 10, 8 << 20);
+
+/// How long an answer to a question about a range that gets nowhere may take.
 const INQUIRY_BOUND: Duration = Duration::from_secs(2);
 
 /// Reads ranges, and keeps its clients between them.
@@ -214,7 +220,11 @@ impl Range<'_> {
         let context = &self.output.context;
         let expected = usize::try_from(self.end - self.start.next).unwrap_or(usize::MAX);
         let rows_max = context.batch_rows.min(expected);
-        let mut rows = Rows::new(&self.shared.schema, context.projection.as_deref(), topic, *partition, rows_max)?;
+        let bytes_max = (context.buffer_bytes / BATCH_PART).clamp(BATCH_BYTES.0, BATCH_BYTES.1);
+        let projection = context.projection.as_deref();
+        let mut rows = Rows::new(&self.shared.schema, projection, topic, *partition, rows_max, bytes_max)?;
+        // What was said about an outage that is over must not explain the next one.
+        lane.client.works();
         let mut watch = Watch::new(self);
         loop {
             match self.take_over(lane, &mut rows)? {
@@ -316,12 +326,11 @@ impl Range<'_> {
         let stop = || self.output.over();
         let mut question = self.question(&stop);
         question.bound = question.bound.min(INQUIRY_BOUND);
-        if let (Some(known), Ok(Some(found))) = (&self.start.id, question.topic_id(&self.start.topic))
-            && *known != found
-        {
-            return Err(plan::recreated(&self.start.topic, known, &found));
+        match (&self.start.id, question.topic_id(&self.start.topic)) {
+            (Some(known), Ok(Some(found))) if *known != found => Err(plan::recreated(&self.start.topic, known, &found)),
+            (_, Err(error)) if error.code() == code::SOURCE_NOT_FOUND => Err(error),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The partition, for a message.

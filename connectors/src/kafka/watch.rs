@@ -33,6 +33,8 @@ pub(super) struct Watch<'a> {
     waits: u32,
     /// How long there has to be no progress until the broker is asked.
     inquiry: Duration,
+    /// How often in a row it said that there is no such topic, which brokers that start say in passing.
+    missing: u32,
 }
 
 impl<'a> Watch<'a> {
@@ -40,7 +42,8 @@ impl<'a> Watch<'a> {
     pub(super) fn new(range: &Range<'a>) -> Self {
         let bound = range.stuck_bound();
         let since = range.output.context.clock.elapsed();
-        Watch { output: range.output, bound, since, position: range.start.next, waits: 0, inquiry: INQUIRY }
+        let position = range.start.next;
+        Watch { output: range.output, bound, since, position, waits: 0, inquiry: INQUIRY, missing: 0 }
     }
 
     /// How long the next wait may be.
@@ -52,7 +55,7 @@ impl<'a> Watch<'a> {
     pub(super) fn progress(&mut self) {
         self.since = self.output.context.clock.elapsed();
         self.waits = 0;
-        self.inquiry = INQUIRY;
+        (self.inquiry, self.missing) = (INQUIRY, 0);
     }
 
     /// Called after each wait that brought nothing.
@@ -61,6 +64,7 @@ impl<'a> Watch<'a> {
         if position > self.position {
             self.position = position;
             self.progress();
+            lane.client.works();
         }
         self.waits += 1;
         let idle = self.output.context.clock.elapsed().saturating_sub(self.since);
@@ -72,9 +76,15 @@ impl<'a> Watch<'a> {
         }
         if idle >= self.inquiry {
             let reason = lane.client.reason().unwrap_or_default();
-            tracing::warn!(at = range.at(), position, end = range.end, reason, "waiting for kafka");
-            self.inquiry = idle + 4 * INQUIRY;
-            range.inquire()?;
+            if self.inquiry == INQUIRY {
+                tracing::warn!(at = range.at(), position, end = range.end, reason, "waiting for kafka");
+            }
+            self.inquiry = idle + INQUIRY;
+            match range.inquire() {
+                Ok(()) => self.missing = 0,
+                Err(error) if error.code() == code::SOURCE_NOT_FOUND && self.missing == 0 => self.missing = 1,
+                Err(error) => return Err(error.at("partition", range.at())),
+            }
         }
         Ok(())
     }

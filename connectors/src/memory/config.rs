@@ -154,6 +154,11 @@ impl MemorySource {
         self.table.state().faults.push(Fault { row, times, panics: true });
     }
 
+    /// Takes back every fault that has not struck yet.
+    pub fn heal(&self) {
+        self.table.state().faults.clear();
+    }
+
     /// Every read so far, failed ones too, as `(first row, row after the last)`, in the order in which they began.
     pub fn reads(&self) -> Vec<(u64, u64)> {
         self.table.state().reads.clone()

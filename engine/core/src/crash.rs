@@ -34,6 +34,7 @@ pub fn crash_point(name: &'static str, batch_id: BatchId) {
 #[cfg(feature = "testing")]
 mod testing {
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use crate::ids::BatchId;
 
@@ -42,9 +43,11 @@ mod testing {
 
     static CRASH_AT: OnceLock<Wanted> = OnceLock::new();
     static STOP_AT: OnceLock<Wanted> = OnceLock::new();
+    static STOPPED: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn reached(name: &str, batch_id: BatchId) {
-        if is_wanted(&STOP_AT, "TIDEMILL_STOP_AT", name, batch_id) {
+        // Once in a process: tasks that come to the point together would stop it again after it was woken.
+        if is_wanted(&STOP_AT, "TIDEMILL_STOP_AT", name, batch_id) && !STOPPED.swap(true, Ordering::SeqCst) {
             eprintln!("stop point {name}:{batch_id} reached");
             send_this("STOP");
         }

@@ -15,6 +15,9 @@ pub(super) const COMPRESSOR_BYTES: usize = 256 << 10;
 pub(super) const FOOTER_BYTES: usize = 1 << 10;
 /// What all open files may hold together.
 const PROCESS_BYTES_MAX: usize = 64 << 20;
+/// A task that holds no more than this goes on undisturbed by what others hold: it is what one file may have waiting for
+/// a whole part.
+pub(super) const TASK_BYTES_FREE: usize = 8 << 20;
 /// A file that holds less is left alone: there is little to win, and small row groups read badly.
 pub(super) const WORTH_FREEING_BYTES: usize = 64 << 10;
 
@@ -45,6 +48,12 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.set(0);
     }
+}
+
+/// What the files of the process hold, for tests.
+#[cfg(test)]
+pub(super) fn used() -> usize {
+    USED.load(Ordering::Relaxed)
 }
 
 /// Whether the files of the process hold more than they may.

@@ -14,7 +14,8 @@
 //! folders may see a batch appear in parts, and never a row twice.
 //!
 //! Partition folders are Hive's: `column=value`, escaped ([`layout::escaped`]); partition columns are not repeated in
-//! the files. Null and the empty text share one folder, as in Hive and Spark, and are read back as null.
+//! the files. Null and the empty text share one folder, as in Hive and Spark: pyarrow and Spark read both back as null,
+//! DuckDB 1.4 shows the folder's name, `__HIVE_DEFAULT_PARTITION__`, where the column is text.
 //!
 //! Append only. Left out: schema evolution (readers see what the files say), compaction.
 

@@ -97,11 +97,15 @@ impl ParquetWriter {
         }
     }
 
+    fn held_bytes(&self) -> usize {
+        self.open.values().map(OpenFile::held_bytes).sum()
+    }
+
     /// While the process holds too much, frees what this task's largest holds: it ends its row group or, if there is
     /// none, the file.
     async fn keep_budget(&mut self) -> Result<()> {
         // Ends: each turn leaves less held, or one file less.
-        while memory::exceeded() {
+        while memory::exceeded() && self.held_bytes() > memory::TASK_BYTES_FREE {
             match self.open.values_mut().max_by_key(|file| file.held_bytes()) {
                 Some(file) if file.held_bytes() < memory::WORTH_FREEING_BYTES => return Ok(()),
                 Some(file) if file.is_parked() => self.close_largest(OpenFile::held_bytes).await?,

@@ -131,7 +131,8 @@ pub async fn delete(location: &Location, path: &Path) -> Result<()> {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(feature = "testing")]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};

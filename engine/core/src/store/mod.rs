@@ -3,7 +3,7 @@
 //! The only door to `object_store` for checkpoints. Three things are added to it:
 //!
 //! * [`local`]: a local store whose writes are durable when they return (file synced, linked, directory synced);
-//! * [`create`]: the one write primitive of the protocol, create-if-absent decided by reading back;
+//! * [`mod@create`]: the one write primitive of the protocol, create-if-absent decided by reading back;
 //! * [`entry`]: the self-describing envelope, with a checksum, of every durable file of ours.
 
 use std::fmt::Debug;

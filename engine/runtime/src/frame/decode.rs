@@ -36,7 +36,7 @@ impl DataFrame {
         self.step("decode", |_, plan| {
             let at = position(plan.schema(), MESSAGES)?;
             let known = |name: &&str| names(plan.schema()).any(|known| known == *name);
-            let locator = if LOCATOR.iter().all(|name| known(name)) { LOCATOR.as_slice() } else { &[] };
+            let locator = if LOCATOR.iter().all(known) { LOCATOR.as_slice() } else { &[] };
             let fields = json.fields()?;
             let messages = Expr::Column(Column::from(plan.schema().qualified_field(at)));
             let decoded = json.decode(messages, locator.iter().map(|name| col(*name)))?.alias(DECODED);

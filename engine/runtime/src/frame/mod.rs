@@ -5,7 +5,7 @@
 //! `start`, [`DataFrame::collect`] or [`DataFrame::schema`]. What a stream cannot do is refused in the same way, by the
 //! step that asks for it.
 //!
-//! * [`column`]: what steps take: our [`col`], names, expressions, SQL texts
+//! * [`mod@column`]: what steps take: our [`col`], names, expressions, SQL texts
 //! * `select`, `combine`, `group`: the steps; `decode`: from bytes to typed columns
 //! * `sql`, `types`: SQL and type texts; `resolve`: the errors of names that nobody knows
 //! * `sources`: which streams a plan reads, and what they are called

@@ -120,6 +120,7 @@ pub struct Acked {
 }
 
 /// The last durable token of the batch in hand: where a retry begins.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved once a step")]
 #[derive(Clone, Debug)]
 pub enum Pending {
     /// Not logged yet.

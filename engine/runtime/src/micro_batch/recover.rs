@@ -12,6 +12,7 @@ use crate::checkpoint::recovery::{Decision, View};
 use crate::checkpoint::view::SinkOfQuery;
 
 /// Where a start goes on.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved once a step")]
 #[derive(Debug)]
 pub(crate) enum Resume {
     /// With the next batch.

@@ -44,6 +44,7 @@ pub(super) struct Run {
 }
 
 /// What a look at the sources found.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved once a step")]
 enum Look {
     Batch(Pending, i64, Duration),
     Nothing,

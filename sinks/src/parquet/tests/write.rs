@@ -17,7 +17,7 @@ use tidemill_core::store::faulty::{Fault, OpKind};
 use tidemill_core::testing::sink_promises::{Story, visible_ids};
 use tidemill_core::{Ack, Guarantee, Sink, WriteTask, code};
 
-use super::super::Compression;
+use super::super::{Compression, memory};
 use super::Table;
 
 fn columns(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
@@ -80,7 +80,7 @@ async fn rows_of_many_writes_share_a_file_and_a_row_group() {
 #[tokio::test]
 async fn large_file_leaves_in_parts_and_comes_back_whole() {
     let table = Table::with(|table| table.compression(Compression::None));
-    let rows = texts(1_000_000);
+    let rows = texts(600_000);
     land(&table, vec![rows.clone()]).await;
     let names = table.parquet_files();
     assert_eq!(names.len(), 1);
@@ -228,6 +228,36 @@ async fn open_files_are_bounded_and_rows_complete() {
 }
 
 #[tokio::test]
+async fn memory_is_bounded_whatever_the_number_of_partitions() {
+    let table = Table::with(|table| table.partition_by(["p"]));
+    let text = "x".repeat(1000);
+    let batches = (0..20).map(|round| {
+        let rows = 10_000;
+        columns(vec![
+            ("id", Arc::new(Int64Array::from_iter_values(round * rows..(round + 1) * rows)) as ArrayRef),
+            ("p", Arc::new(Int64Array::from_iter_values((0..rows).map(|n| n % 50)))),
+            ("text", Arc::new(StringArray::from_iter_values((0..rows).map(|n| format!("{round} {n} {text}"))))),
+        ])
+    });
+    let sink = table.open();
+    let first = columns(vec![
+        ("id", Arc::new(Int64Array::from(vec![0])) as ArrayRef),
+        ("p", Arc::new(Int64Array::from(vec![0]))),
+        ("text", Arc::new(StringArray::from(vec![""]))),
+    ]);
+    let mut writer = sink.writer(task(&first)).await.unwrap();
+    for rows in batches {
+        writer.write(rows).await.unwrap();
+        // Of 200 MB. Other tests that run in this process hold some too.
+        assert!(memory::used() < 128 << 20, "{}", memory::used());
+    }
+    let ack = writer.finish().await.unwrap();
+    assert_eq!(ack.rows, 200_000);
+    sink.publish(&Story::new().acked(0, "a", vec![ack])).await.unwrap();
+    assert_eq!(visible_ids(&table).await, (0..200_000).collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn columns_that_parquet_or_its_readers_cannot_take_are_refused_before_anything_runs() {
     let table = Table::new();
     let sink = table.open();
@@ -248,7 +278,7 @@ async fn columns_that_parquet_or_its_readers_cannot_take_are_refused_before_anyt
 
 #[tokio::test]
 async fn write_that_fails_fails_the_task_naming_the_file() {
-    for (rows, kind) in [(10, OpKind::Put), (1_000_000, OpKind::Complete)] {
+    for (rows, kind) in [(10, OpKind::Put), (600_000, OpKind::Complete)] {
         let table = Table::with(|table| table.compression(Compression::None));
         let (sink, _) = table.scripted(move |op| if op.kind == kind { Fault::Fails } else { Fault::None });
         let rows = texts(rows);

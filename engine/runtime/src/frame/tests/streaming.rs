@@ -108,7 +108,7 @@ fn names_of(frames: &[DataFrame]) -> Vec<Vec<String>> {
 fn sources_are_numbered_in_order_of_appearance_in_the_query() {
     let session = fake::session();
     let (first, second) = (stream(&session), stream(&session));
-    assert_eq!(names_of(&[first.clone()]), [["fake-0"]]);
+    assert_eq!(names_of(std::slice::from_ref(&first)), [["fake-0"]]);
     // The order in which they were loaded does not count.
     assert_eq!(names_of(&[second.clone(), first.clone()]), [["fake-0"], ["fake-1"]]);
     assert_eq!(names_of(&[second.clone().union(first.clone())]), [["fake-0", "fake-1"]]);
