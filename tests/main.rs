@@ -6,6 +6,7 @@
 
 mod broker;
 mod damage;
+mod examples;
 mod faults;
 mod house;
 mod kill;

@@ -87,6 +87,12 @@ impl Observer for Compare {
                 Decision::Plan { batch_id, revision, .. },
                 recovery::Decision::Plan { batch_id: real, revision: of_real },
             ) => (u64::from(batch_id), u32::from(revision)) == (real.0, *of_real),
+            // Stricter after damage: what is torn and decided is refused by name, though something else would be enough.
+            (_, recovery::Decision::Unsound(recovery::Reason::Damaged { path })) => {
+                let batch_id: usize = path[path.len() - 20..].parse().unwrap();
+                let log = if path.starts_with("offsets/") { &view.offsets } else { &view.acks };
+                log[batch_id].get(0) == Body::TORN && log[batch_id].binding().is_none()
+            }
             // Stricter on a view of no single moment: others went on while it was read.
             (_, recovery::Decision::Unsound(recovery::Reason::Missing { .. } | recovery::Reason::Unrelated { .. })) => {
                 self.reread += 1;

@@ -70,6 +70,10 @@ impl Client {
     pub(super) fn for_questions(config: &ClientConfig, redactor: &Redactor) -> Result<Arc<Self>> {
         let mut config = config.clone();
         config.set("enable.sparse.connections", "false");
+        if config.get("socket.nagle.disable").is_none() {
+            // Questions go out together: none should wait for the answer to the one before.
+            config.set("socket.nagle.disable", "true");
+        }
         Client::new(&config, redactor)
     }
 

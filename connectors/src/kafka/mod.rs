@@ -19,6 +19,7 @@ mod cluster;
 mod columns;
 mod config;
 mod ffi;
+mod identity;
 mod lane;
 mod offset;
 mod plan;

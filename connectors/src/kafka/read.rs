@@ -24,6 +24,7 @@ use super::cluster::Question;
 use super::columns::{self, Rows};
 use super::config::KafkaConfig;
 use super::ffi::{Code, Message, OffsetSpec};
+use super::identity::Identities;
 use super::lane::{FetchSizes, Lane, Pool};
 use super::offset::SplitOffsets;
 use super::plan;
@@ -57,6 +58,7 @@ struct Shared {
     pool: Pool,
     /// For questions: on a fetching client an answer would wait behind a fetch.
     asking: Arc<Client>,
+    identities: Identities,
 }
 
 impl KafkaReader {
@@ -66,7 +68,7 @@ impl KafkaReader {
         let asking = Client::for_questions(&client, &redactor)?;
         client.set("group.id", config.group());
         let (schema, pool) = (columns::schema(config.include_headers), Pool::new(client, redactor));
-        Ok(KafkaReader { shared: Arc::new(Shared { config, schema, pool, asking }) })
+        Ok(KafkaReader { shared: Arc::new(Shared { config, schema, pool, asking, identities: Identities::default() }) })
     }
 }
 
@@ -151,7 +153,10 @@ fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt
     let Tally { rows, bytes, first, last, ascending } = range.tally;
     // Only now: a topic that was made again while the range was read must not have its old name vouched for.
     let id = match &end.id {
-        Some(_) => range.question(&|| output.over()).topic_id(&start.topic)?,
+        Some(_) => {
+            let over = || output.over();
+            shared.identities.get(&start.topic, || range.question(&over).topic_id(&start.topic), &over)?
+        }
         None => None,
     };
     Ok(Receipt {

@@ -78,7 +78,7 @@ pub(crate) use types::DdlTypes;
 /// let hot = hot(readings);
 /// assert_eq!(
 ///     hot.schema_tree()?,
-///     "root\n |-- sensorId: string (nullable = true)\n |-- fahrenheit: double (nullable = true)\n"
+///     "root\n |-- sensorId: string (nullable = false)\n |-- fahrenheit: double (nullable = false)\n"
 /// );
 /// assert_eq!(hot.collect().await?[0].num_rows(), 1);
 /// # Ok(())
