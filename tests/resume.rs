@@ -285,3 +285,42 @@ async fn old_batches_are_purged_and_the_rest_is_still_a_whole_checkpoint() {
     }
     assert_eq!(table_numbers(&root.path().join("table")), (0..11).collect::<Vec<_>>());
 }
+
+/// What a console was given to print on.
+#[derive(Clone, Default)]
+struct Page(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_console_beside_a_table_waits_until_the_attempt_has_won_and_leaves_nothing_behind() {
+    let root = tempfile::tempdir().unwrap();
+    let (source, session, table, page) = (source(0..6), session(), MemorySink::new(), Page::default());
+    source.fail_at(4, 1);
+    let frame = session.stream(source.clone()).await.unwrap();
+    let output: tidemill_sinks::console::Output = std::sync::Arc::new(std::sync::Mutex::new(page.clone()));
+    let query = session
+        .query("beside")
+        .sink("table", frame.clone(), table.clone())
+        .sink("screen", frame, tidemill::Console::new().to(output))
+        .checkpoint(root.path().to_string_lossy())
+        .trigger(Trigger::available_now());
+    query.start().await.unwrap().await_termination().await.unwrap();
+    assert_eq!(source.reads(), [(0, 6), (0, 6)], "the first attempt failed in its middle");
+    assert_eq!(numbers(&table.rows()), (0..6).collect::<Vec<_>>());
+    let shown = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(shown.matches("Batch: 0").count(), 1, "{shown}");
+    let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with('|')).collect();
+    assert_eq!(lines, ["|  n|", "|  0|", "|  1|", "|  2|", "|  3|", "|  4|", "|  5|"]);
+    let left = crate::support::pipeline::files(&root.path().join("spool"));
+    assert!(left.is_empty(), "{left:?}");
+}
