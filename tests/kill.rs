@@ -1,8 +1,8 @@
 //! The pipeline dies by SIGKILL, at every point and at any moment, while a loader writes. What counts is the multiset of
 //! `(partition, offset)` that an independent reader finds in the end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use tidemill_core::Rng;
 use tidemill_core::crash::POINTS;
@@ -16,6 +16,9 @@ const PARTITIONS: i32 = 4;
 
 /// How long a child may take to come to a point.
 const BOUND: Duration = Duration::from_secs(60);
+
+/// How long a kill waits for a batch to be in the middle.
+const AIM: Duration = Duration::from_millis(300);
 
 struct Story {
     rows: u64,
@@ -49,52 +52,60 @@ impl Story {
         let limit = (self.rows / 100).to_string();
         let landing =
             Landing::new(broker.bootstrap(), &topic, root.path(), &["--max-offsets", &limit, "--keep-batches", "5"]);
-        let killed = AtomicBool::new(false);
+        let kills = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            scope.spawn(|| self.load(broker.bootstrap(), &topic, &killed));
-            self.kill_at_every_point(&landing);
-            self.kill_at_random_moments(&landing);
-            killed.store(true, Ordering::SeqCst);
+            scope.spawn(|| self.load(broker.bootstrap(), &topic, &kills));
+            self.kill_at_every_point(&landing, &kills);
+            self.kill_at_random_moments(&landing, &kills);
         });
         landing.finish();
         self.check(broker.bootstrap(), &topic, &landing);
     }
 
-    /// Writes all the rows in small portions: a tenth at once, the rest while the pipeline is being killed.
-    fn load(&self, brokers: &str, topic: &str, killed: &AtomicBool) {
+    /// Writes all the rows in small portions, a share for every kill, so that each child finds something to do.
+    fn load(&self, brokers: &str, topic: &str, kills: &AtomicU64) {
         let loader = loader::Loader::new(brokers);
-        let (mut next, portion) = (0, (self.rows / 200).max(1));
+        let all = POINTS.len() as u64 + u64::from(self.random_kills);
+        let (mut next, portion) = (0, (self.rows / 400).max(1));
         while next < self.rows {
-            let end = (next + if next == 0 { self.rows / 10 } else { portion }).min(self.rows);
-            loader.load(topic, PARTITIONS, next..end);
-            next = end;
-            if !killed.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(150));
+            let share = self.rows / 10 + self.rows * 9 / 10 * (kills.load(Ordering::SeqCst) + 1) / all;
+            let end = (next + portion).min(share).min(self.rows);
+            if next < end {
+                loader.load(topic, PARTITIONS, next..end);
+                next = end;
             }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    fn kill_at_every_point(&self, landing: &Landing) {
+    fn kill_at_every_point(&self, landing: &Landing, kills: &AtomicU64) {
         for point in POINTS {
             let ended = landing.start("default", &[("TIDEMILL_CRASH_AT", point)]).wait(BOUND);
             let reached = ended.stderr.contains(&format!("crash point {point}:"));
             assert!(reached && ended.status.code().is_none(), "{point} was not reached:\n{}", ended.stderr);
+            kills.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    fn kill_at_random_moments(&self, landing: &Landing) {
+    fn kill_at_random_moments(&self, landing: &Landing, kills: &AtomicU64) {
         let rng = SeededRng::new(self.seed);
         let mut in_the_middle = 0;
-        for _ in 0..self.random_kills {
+        for round in 0..self.random_kills {
             let before = landing.newest("commits");
             let mut child = landing.start("default", &[]);
             // Past the start, so that batches are under way; then any moment.
             child.wait_for("batch ", BOUND);
             std::thread::sleep(Duration::from_micros(rng.next_u64() % 150_000));
+            // Most moments between two batches are alike: three of four kills are aimed between log and commit.
+            let aim = Instant::now();
+            while round % 4 != 0 && !landing.is_in_the_middle() && aim.elapsed() < AIM {
+                std::thread::sleep(Duration::from_micros(300));
+            }
             let ended = child.kill();
             assert!(ended.status.code().is_none(), "it ended by itself:\n{}", ended.stderr);
             in_the_middle += u32::from(landing.is_in_the_middle());
             assert!(landing.newest("commits") >= before);
+            kills.fetch_add(1, Ordering::SeqCst);
         }
         println!("{in_the_middle} of {} random kills fell between log and commit", self.random_kills);
     }
@@ -132,7 +143,7 @@ fn a_driver_that_slept_between_staging_and_acks_ends_with_75_and_rows_land_once(
         older.wait_for(&format!("stop point {point}:1 reached"), BOUND);
         landing.finish();
         older.signal("CONT");
-        let woken = std::time::Instant::now();
+        let woken = Instant::now();
         let ended = older.wait(Duration::from_secs(10));
         assert_eq!(ended.status.code(), Some(75), "{point}: {}", ended.stderr);
         assert!(ended.stderr.contains("TM0110") && ended.stderr.contains("run "), "{point}: {}", ended.stderr);

@@ -9,6 +9,7 @@ mod damage;
 mod examples;
 mod faults;
 mod house;
+mod kafka_source;
 mod kill;
 mod model;
 mod resume;

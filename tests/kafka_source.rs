@@ -1,0 +1,351 @@
+//! The Kafka source against a real broker: where ranges end, what is never lost silently, and what is waited for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use futures::StreamExt;
+use tidemill_connectors::{Kafka, Start, register};
+use tidemill_core::testing::source_promises::{self, context, read, splits};
+use tidemill_core::{
+    Context, Error, Offsets, Range, ReadContext, ReadItem, ReadLimit, Receipt, Registry, Result, Source, SourceBuilder,
+    SourceReader, Split, code,
+};
+
+use crate::support::broker::{Broker, unique_topic};
+use crate::support::loader::{Loader, Record, Transactions, load, watermarks};
+
+struct Opened {
+    source: Arc<dyn Source>,
+    reader: Arc<dyn SourceReader>,
+}
+
+async fn open(kafka: Kafka) -> Result<Opened> {
+    let context = Context::default();
+    let source = kafka.build(&context).await?;
+    let mut registry = Registry::new();
+    register(&mut registry);
+    let reader = registry.source("kafka")?.reader(source.spec(), &context)?;
+    Ok(Opened { source, reader })
+}
+
+async fn open_topic(broker: &Broker, topic: &str) -> Opened {
+    open(earliest(broker, topic)).await.expect("the topic is there")
+}
+
+fn earliest(broker: &Broker, topic: &str) -> Kafka {
+    Kafka::brokers(broker.bootstrap()).topic(topic).start(Start::Earliest)
+}
+
+impl Opened {
+    async fn next(&self, from: &Offsets) -> Result<Option<Range>> {
+        Ok(self.source.next(from, &ReadLimit::default()).await?.map(|offer| offer.range))
+    }
+
+    /// As `next`, once something waits: a commit is answered before its markers are written.
+    async fn awaited(&self, from: &Offsets) -> Range {
+        let begun = Instant::now();
+        loop {
+            if let Some(range) = self.next(from).await.expect("the source can be asked") {
+                return range;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "nothing comes");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn first(&self) -> Range {
+        let initial = self.source.initial().await.expect("the source has a start");
+        self.next(&initial).await.expect("the source can be asked").expect("rows wait")
+    }
+
+    /// The offsets of all rows of a range, in the order of its splits; every receipt is checked.
+    async fn offsets(&self, range: &Range) -> Result<Vec<i64>> {
+        let mut offsets = Vec::new();
+        for split in splits(self.source.as_ref(), range) {
+            offsets.extend(self.split(&split).await?.0);
+        }
+        Ok(offsets)
+    }
+
+    async fn split(&self, split: &Split) -> Result<(Vec<i64>, Receipt)> {
+        let (rows, receipt) = read(self.reader.as_ref(), split, context()).await?;
+        Receipt::check(std::slice::from_ref(split), std::slice::from_ref(&receipt))?;
+        self.source.check_receipt(split, &receipt)?;
+        Ok((
+            rows.iter().flat_map(|rows| rows.column(4).as_primitive::<Int64Type>().values().to_vec()).collect(),
+            receipt,
+        ))
+    }
+}
+
+/// A position in partition 0, made from another one.
+fn moved(like: &Offsets, next: i64) -> Offsets {
+    let mut json = like.as_json().clone();
+    let topics = json["topics"].as_object_mut().expect("offsets have topics");
+    for topic in topics.values_mut() {
+        topic["partitions"]["0"] = serde_json::json!({ "next": next });
+    }
+    serde_json::from_value(json).expect("offsets")
+}
+
+fn next_of(offsets: &Offsets, topic: &str) -> i64 {
+    offsets.as_json()["topics"][topic]["partitions"]["0"]["next"].as_i64().expect("partition 0 is known")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kafka_source_keeps_every_promise_with_a_real_broker() {
+    let (broker, topic) = (Broker::shared(), unique_topic("promises"));
+    broker.create_topic(&topic, 3, &[]);
+    load(broker.bootstrap(), &topic, 3, 0..300);
+    let opened = open_topic(broker, &topic).await;
+    source_promises::all(opened.source.as_ref(), opened.reader.as_ref()).await;
+    assert!(!opened.source.description().contains("without topic ids"), "{}", opened.source.description());
+    let range = opened.first().await;
+    source_promises::plan_obeys_the_logged_interpretation(
+        opened.source.as_ref(),
+        &range,
+        &serde_json::json!({ "isolation": "read_uncommitted" }),
+        "read_uncommitted",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn range_that_ends_in_markers_and_aborted_rows_is_done() {
+    let (broker, topic) = (Broker::shared(), unique_topic("markers"));
+    broker.create_topic(&topic, 1, &[]);
+    let transactions = Transactions::new(broker.bootstrap(), &topic);
+    transactions.begin();
+    transactions.write(&topic, 0, 0..2);
+    transactions.commit();
+    transactions.begin();
+    transactions.write(&topic, 0, 2..3);
+    transactions.abort();
+    // 0 a, 1 b, 2 commit marker, 3 c (aborted), 4 abort marker.
+    let opened = open_topic(broker, &topic).await;
+    let range = opened.first().await;
+    assert_eq!((next_of(&range.start, &topic), next_of(&range.end, &topic)), (0, 5));
+    for (start, end, expected) in
+        [(0, 5, vec![0, 1]), (0, 2, vec![0, 1]), (2, 3, vec![]), (3, 5, vec![]), (0, 5, vec![0, 1]), (1, 4, vec![1])]
+    {
+        let piece = Range { start: moved(&range.start, start), end: moved(&range.end, end) };
+        let begun = Instant::now();
+        assert_eq!(opened.offsets(&piece).await.expect("the range can be read"), expected, "[{start}, {end})");
+        assert!(begun.elapsed() < Duration::from_secs(3), "[{start}, {end}) took {:?}", begun.elapsed());
+    }
+    assert_eq!(opened.next(&range.end).await.expect("the source can be asked"), None);
+    transactions.begin();
+    transactions.write(&topic, 0, 5..7);
+    transactions.commit();
+    let next = opened.awaited(&range.end).await;
+    assert_eq!(opened.offsets(&next).await.expect("the range can be read"), [5, 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_transaction_holds_the_end_back() {
+    let (broker, topic) = (Broker::shared(), unique_topic("open"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..3);
+    let transactions = Transactions::new(broker.bootstrap(), &topic);
+    transactions.begin();
+    transactions.write(&topic, 0, 3..5);
+    load(broker.bootstrap(), &topic, 1, 5..7);
+    let committed = open_topic(broker, &topic).await;
+    let range = committed.first().await;
+    assert_eq!(next_of(&range.end, &topic), 3);
+    assert_eq!(committed.offsets(&range).await.expect("the range can be read"), [0, 1, 2]);
+    assert_eq!(committed.next(&range.end).await.expect("it is no error that rows wait"), None);
+    // A position above the last stable offset is no loss either.
+    assert_eq!(committed.next(&moved(&range.end, 6)).await.expect("no loss"), None);
+
+    let all = open(earliest(broker, &topic).property("isolation.level", "read_uncommitted")).await.expect("it opens");
+    let whole = all.first().await;
+    assert_eq!(all.offsets(&whole).await.expect("the range can be read"), [0, 1, 2, 3, 4, 5, 6]);
+    // The range was planned with all rows: a reader that is told otherwise now still reads what was logged.
+    let logged = all.source.interpretation();
+    for split in committed.source.plan("k", &whole, &logged).expect("planned") {
+        assert_eq!(committed.split(&split).await.expect("the split can be read").0.len(), 7);
+    }
+
+    transactions.commit();
+    let rest = committed.awaited(&range.end).await;
+    assert_eq!(committed.offsets(&rest).await.expect("the range can be read"), [3, 4, 5, 6]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trimmed_rows_are_an_error_with_their_number() {
+    let (broker, topic) = (Broker::shared(), unique_topic("trimmed"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..100);
+    let opened = open_topic(broker, &topic).await;
+    let range = opened.first().await;
+    let known = moved(&range.start, 20);
+    let planned = opened.next(&known).await.expect("the source can be asked").expect("rows wait");
+    broker.delete_records(&topic, 0, 60);
+    let expect_loss = |error: Error| {
+        assert_eq!((error.code(), error.exit_code()), (code::DATA_LOSS, 65), "{error:?}");
+        for words in ["40 rows are lost", "wanted from 20", "is 60"] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    };
+    expect_loss(opened.next(&known).await.expect_err("rows are gone"));
+    let begun = Instant::now();
+    expect_loss(opened.offsets(&planned).await.expect_err("rows are gone"));
+    assert!(begun.elapsed() < Duration::from_secs(10), "an error, not a time-out: {:?}", begun.elapsed());
+    // What is still there can still be read, by the same reader.
+    let rest = Range { start: moved(&range.start, 60), end: range.end };
+    assert_eq!(opened.offsets(&rest).await.expect("the rest can be read").len(), 40);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topic_made_again_is_noticed_before_and_after_the_read() {
+    let (broker, topic) = (Broker::shared(), unique_topic("again"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..100);
+    let opened = open_topic(broker, &topic).await;
+    let range = opened.first().await;
+    assert_eq!(opened.offsets(&range).await.expect("the range can be read").len(), 100);
+    load(broker.bootstrap(), &topic, 1, 100..200);
+    let planned = opened.next(&range.end).await.expect("the source can be asked").expect("rows wait");
+    broker.delete_topic(&topic);
+    let error = opened.next(&range.end).await.expect_err("the topic is gone");
+    assert_eq!(error.code(), code::SOURCE_NOT_FOUND, "{error:?}");
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..300);
+    let error = opened.next(&range.end).await.expect_err("the topic is another");
+    assert_eq!((error.code(), error.exit_code()), (code::TOPIC_RECREATED, 65), "{error:?}");
+    for reader in [&opened, &open_topic(broker, &topic).await] {
+        let split = splits(opened.source.as_ref(), &planned).remove(0);
+        let read = read(reader.reader.as_ref(), &split, context()).await;
+        let error =
+            read.and_then(|(_, receipt)| opened.source.check_receipt(&split, &receipt)).expect_err("foreign rows");
+        assert_eq!(error.code(), code::TOPIC_RECREATED, "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topic_made_again_with_fewer_rows_is_noticed() {
+    let (broker, topic) = (Broker::shared(), unique_topic("fewer"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..100);
+    let opened = open_topic(broker, &topic).await;
+    let range = opened.first().await;
+    broker.delete_topic(&topic);
+    broker.create_topic(&topic, 1, &[]);
+    let error = opened.next(&range.end).await.expect_err("the topic is another");
+    assert_eq!(error.code(), code::TOPIC_RECREATED, "{error:?}");
+    let error = opened.offsets(&range).await.expect_err("rows are gone");
+    assert!([code::TOPIC_RECREATED, code::SOURCE_TRUNCATED].contains(&error.code()), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broker_stopped_in_the_middle_of_a_read_is_waited_for() {
+    let (mut broker, topic) = (Broker::start(), unique_topic("outage"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..200_000);
+    let opened = open_topic(&broker, &topic).await;
+    let range = opened.first().await;
+    let split = splits(opened.source.as_ref(), &range).remove(0);
+    let mut items = opened.reader.read(split.clone(), ReadContext { buffer_bytes: 1 << 20, ..context() });
+    let (mut rows, mut receipt, mut stopped) = (0, None, false);
+    while let Some(item) = items.next().await {
+        match item.expect("an outage is no error") {
+            ReadItem::Rows(batch) => rows += batch.num_rows(),
+            ReadItem::Receipt(last) => receipt = Some(last),
+        }
+        if rows > 20_000 && !stopped {
+            stopped = true;
+            broker.kill();
+            std::thread::sleep(Duration::from_secs(20));
+            broker.restart();
+        }
+    }
+    assert_eq!(rows, 200_000);
+    opened.source.check_receipt(&split, &receipt.expect("a receipt")).expect("the receipt is in order");
+    // Planning waits as well, and stays in order.
+    broker.stop();
+    let planning = tokio::spawn(async move { opened.next(&range.end).await });
+    std::thread::sleep(Duration::from_secs(5));
+    broker.restart();
+    assert_eq!(planning.await.expect("no panic").expect("an outage is no error"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broker_that_is_frozen_is_waited_for_and_one_that_stays_away_is_an_error() {
+    let (mut broker, topic) = (Broker::start(), unique_topic("frozen"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..1000);
+    let opened = open(earliest(&broker, &topic).stuck_timeout_ms(8000).call_timeout_ms(4000)).await.expect("it opens");
+    let range = opened.first().await;
+    broker.pause();
+    let reading = async { opened.offsets(&range).await };
+    let waking = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        broker.resume();
+    };
+    let (read, ()) = futures::future::join(reading, waking).await;
+    assert_eq!(read.expect("the broker woke").len(), 1000);
+    let other = open(earliest(&broker, &topic).stuck_timeout_ms(8000).call_timeout_ms(4000)).await.expect("it opens");
+    broker.stop();
+    let error = other.offsets(&range).await.expect_err("the broker stays away");
+    assert_eq!((error.code(), error.exit_code()), (code::SOURCE_UNAVAILABLE, 69), "{error:?}");
+    let error = other.next(&range.end).await.expect_err("the broker stays away");
+    assert_eq!(error.code(), code::SOURCE_UNAVAILABLE, "{error:?}");
+    let error =
+        open(earliest(&broker, &topic).call_timeout_ms(2000)).await.map(drop).expect_err("the broker stays away");
+    assert_eq!(error.exit_code(), 69, "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn misspelt_topic_is_an_error_at_the_start() {
+    let (broker, topic) = (Broker::shared(), unique_topic("sensor-data"));
+    broker.create_topic(&topic, 1, &[]);
+    let error = open(earliest(broker, &topic.replace("sensor", "sensr"))).await.map(drop).expect_err("no such topic");
+    assert_eq!((error.code(), error.exit_code()), (code::SOURCE_NOT_FOUND, 78));
+    assert!(error.to_string().contains("did you mean"), "{error}");
+    let error = open(earliest(broker, "no/name")).await.map(drop).expect_err("no name of a topic");
+    assert_eq!(error.exit_code(), 78);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_messages_and_every_codec_are_read() {
+    let (broker, topic) = (Broker::shared(), unique_topic("codecs"));
+    broker.create_topic(&topic, 1, &[("max.message.bytes", "20000000")]);
+    let large = vec![7_u8; 12_000_000];
+    let producers = ["none", "gzip", "snappy", "lz4", "zstd"];
+    for codec in producers {
+        use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+        let producer: BaseProducer = rdkafka::ClientConfig::new()
+            .set("bootstrap.servers", broker.bootstrap())
+            .set("message.max.bytes", "20000000")
+            .set("compression.type", codec)
+            .create()
+            .expect("a producer");
+        for value in [&b"small"[..], if codec == "none" { &large } else { b"x" }, b"small"] {
+            producer.send(BaseRecord::<(), [u8]>::to(&topic).partition(0).payload(value)).expect("queued");
+            producer.flush(Duration::from_secs(30)).expect("flushed");
+        }
+    }
+    let opened = open_topic(broker, &topic).await;
+    let range = opened.first().await;
+    assert_eq!(opened.offsets(&range).await.expect("all can be read"), (0..15).collect::<Vec<i64>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_of_many_small_ranges_is_read_once() {
+    let (broker, topic) = (Broker::shared(), unique_topic("small"));
+    broker.create_topic(&topic, 2, &[]);
+    let loader = Loader::new(broker.bootstrap());
+    loader.load(&topic, 2, 0..100);
+    let opened = open_topic(broker, &topic).await;
+    let mut at = opened.source.initial().await.expect("a start");
+    for round in 0..40_u64 {
+        loader.send(&topic, 0, &[Record { value: Some(b"one"), ..Record::default() }]);
+        let range = opened.next(&at).await.expect("it can be asked").expect("a row waits");
+        let rows = opened.offsets(&range).await.expect("it can be read").len();
+        assert_eq!(rows, if round == 0 { 101 } else { 1 });
+        at = range.end;
+    }
+    assert_eq!(watermarks(broker.bootstrap(), &topic).len(), 2);
+}
