@@ -45,7 +45,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "engine/runtime/src/micro_batch",
         ],
     ),
-    ("parquet", &["sinks/src"]),
+    ("parquet", &["sinks/src/parquet"]),
 ];
 
 /// Licences that we take. All of them are permissive.

@@ -17,14 +17,14 @@ pub mod memory;
 pub mod noop;
 pub mod parquet;
 
+pub use self::parquet::Parquet;
 pub use console::Console;
 pub use memory::MemorySink;
 pub use noop::Noop;
-pub use parquet::Parquet;
 
 /// Adds every sink of this crate to a registry.
 pub fn register(registry: &mut Registry) {
-    registry.add_sink(Arc::new(parquet::ParquetFormat));
+    registry.add_sink(Arc::new(self::parquet::ParquetFormat));
     registry.add_sink(Arc::new(console::ConsoleFormat));
     registry.add_sink(Arc::new(memory::MemoryFormat));
     registry.add_sink(Arc::new(noop::NoopFormat));
