@@ -28,8 +28,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match &args[..] {
         [] => demo(),
+        [role, brokers] if role == "fill" => fill(brokers),
         [role, brokers, folder] if role == "pipeline" => pipeline(brokers, Path::new(folder)),
-        _ => Err("the demo takes no arguments".into()),
+        _ => Err("usage: demo, or demo fill ADDRESS (writes the readings to a broker of your own)".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,10 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn demo() -> Result<(), Failure> {
-    let folder = std::env::temp_dir().join("tidemill-demo");
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
+    let folder = std::env::temp_dir().join(format!("tidemill-demo-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
 
     println!("1. An embedded broker, and {ROWS} sensor readings as JSON in topic \"{TOPIC}\".");
@@ -75,10 +73,9 @@ fn demo() -> Result<(), Failure> {
 
     println!("\nWhat to try next:");
     println!("  cargo run --example quickstart             a table on the screen every second, no broker at all");
-    println!("  ./dev services up                          a real broker, then:");
-    println!(
-        "  cargo run --example sensor_data -- ADDRESS   its topic \"{TOPIC}\" on the console, resumed after Ctrl-C"
-    );
+    println!("  ./dev services up                          a real broker, at the ADDRESS that it prints; then:");
+    println!("  cargo run --example demo -- fill ADDRESS   the same readings in its topic \"{TOPIC}\"; then:");
+    println!("  cargo run --example sensor_data -- ADDRESS the topic on the console, resumed after Ctrl-C");
     println!("  cargo run --example kafka_to_parquet -- --help");
     println!("The demo's files stay in {}.", folder.display());
     Ok(())

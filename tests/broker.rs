@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::broker::{Broker, unique_topic};
 use crate::support::child::Landing;
-use crate::support::{loader, table};
+use crate::support::{loader, table, topic_that_ends_in_markers};
 
 fn landed(landing: &Landing) -> usize {
     let found = table::offsets(landing.table());
@@ -54,15 +54,7 @@ fn a_wrong_address_and_a_misspelt_topic_are_clear_errors_within_the_bound() {
 #[test]
 fn a_topic_that_ends_in_aborted_rows_and_markers_ends_under_available_now() {
     let broker = Broker::shared();
-    let topic = unique_topic("markers");
-    broker.create_topic(&topic, 1, &[]);
-    let writer = loader::Transactions::new(broker.bootstrap(), &topic);
-    writer.begin();
-    writer.write(&topic, 0, 0..2);
-    writer.commit();
-    writer.begin();
-    writer.write(&topic, 0, 2..3);
-    writer.abort();
+    let (topic, writer) = topic_that_ends_in_markers(broker);
     let root = tempfile::tempdir().unwrap();
     let landing = Landing::new(broker.bootstrap(), &topic, root.path(), &[]);
     landing.finish();

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::broker::{Broker, unique_topic};
-use crate::support::child::{Landing, example};
+use crate::support::child::{Landing, example, signal};
 use crate::support::loader;
 
 /// Runs an example to its end and gives what it printed.
@@ -56,7 +56,7 @@ fn sensor_data_goes_on_at_the_next_offset() {
             std::thread::sleep(Duration::from_millis(20));
         };
         // SIGTERM ends it in order.
-        Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+        signal(&child, "TERM");
         assert!(child.wait().unwrap().success());
         shown
     };

@@ -1,8 +1,8 @@
 //! The real engine over a store that fails: every operation of a run meets every fault, then a fresh driver goes on. Rows
 //! are exactly once, whatever happened.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use object_store::memory::InMemory;
@@ -18,6 +18,8 @@ struct Rig {
     source: MemorySource,
     table: MemorySink,
     store: Arc<InMemory>,
+    /// Held while a driver counts the source's rows and adds the next ones, so that two drivers add each number once.
+    adding: Mutex<()>,
 }
 
 /// Rows a batch; three batches.
@@ -26,7 +28,22 @@ const ALL: i64 = 3 * ROWS;
 
 impl Rig {
     fn new() -> Rig {
-        Rig { source: MemorySource::new(schema()), table: MemorySink::new(), store: Arc::new(InMemory::new()) }
+        Rig {
+            source: MemorySource::new(schema()),
+            table: MemorySink::new(),
+            store: Arc::new(InMemory::new()),
+            adding: Mutex::new(()),
+        }
+    }
+
+    /// Adds the next portion of rows. False once all are there.
+    fn add_rows(&self) -> bool {
+        let _adding = self.adding.lock().unwrap();
+        let there = self.source.row_count() as i64;
+        if there < ALL {
+            self.source.add(rows(there..there + ROWS));
+        }
+        there < ALL
     }
 
     /// Runs one driver over a store: one batch for each portion of rows that is not there yet.
@@ -42,11 +59,9 @@ impl Rig {
                 .write_patience(Duration::from_millis(120))
                 .trigger(Trigger::available_now());
             query.start().await?.await_termination().await?;
-            let there = self.source.row_count() as i64;
-            if there >= ALL {
+            if !self.add_rows() {
                 return Ok(());
             }
-            self.source.add(rows(there..there + ROWS));
         }
     }
 
@@ -137,7 +152,8 @@ async fn acks_that_are_still_in_flight_at_the_deadline_are_unknown_and_bind_when
         rig.finish().await;
         if log == "acks" {
             assert!(staged > 0, "an undecided attempt's stage is kept");
-            let again = rig.source.reads()[before..].iter().filter(|read| read.0 == ROWS as u64).count();
+            // Batch 0 has no rows: it makes the start durable. The first rows are those of batch 1.
+            let again = rig.source.reads()[before..].iter().filter(|read| read.0 == 0).count();
             assert_eq!(again, 0, "the batch was rolled forward, not read again");
         }
     }
@@ -170,16 +186,7 @@ async fn two_drivers_at_once_show_rows_once_and_one_of_them_ends_fenced() {
         }
         let shown = rig.shown();
         assert!(shown.windows(2).all(|pair| pair[0] < pair[1]), "{shown:?}");
-        // What both added to the source meanwhile is more than one driver's rows.
-        let session = session();
-        let frame = session.stream(rig.source.clone()).await.unwrap();
-        let query = session
-            .query("faults")
-            .sink("table", frame, rig.table.clone())
-            .checkpoint_at(Location::new(rig.store.clone(), "memory"))
-            .trigger(Trigger::available_now());
-        query.start().await.unwrap().await_termination().await.unwrap();
-        assert_eq!(rig.shown().len() as u64, rig.source.row_count());
+        rig.finish().await;
     }
 }
 
@@ -212,4 +219,5 @@ async fn a_driver_that_wakes_below_the_boundary_creates_nothing_that_counts() {
     rig.source.add(rows(100..101));
     run(2).await.unwrap();
     assert_eq!(rig.shown().len() as u64, rig.source.row_count());
+    assert_eq!(purged.read(&path).await.unwrap(), None, "what the zombie left goes with the next purge");
 }

@@ -15,6 +15,7 @@ use tidemill_core::{
 
 use crate::support::broker::{Broker, unique_topic};
 use crate::support::loader::{Loader, Record, Transactions, load, watermarks};
+use crate::support::topic_that_ends_in_markers;
 
 struct Opened {
     source: Arc<dyn Source>,
@@ -113,16 +114,8 @@ async fn kafka_source_keeps_every_promise_with_a_real_broker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn range_that_ends_in_markers_and_aborted_rows_is_done() {
-    let (broker, topic) = (Broker::shared(), unique_topic("markers"));
-    broker.create_topic(&topic, 1, &[]);
-    let transactions = Transactions::new(broker.bootstrap(), &topic);
-    transactions.begin();
-    transactions.write(&topic, 0, 0..2);
-    transactions.commit();
-    transactions.begin();
-    transactions.write(&topic, 0, 2..3);
-    transactions.abort();
-    // 0 a, 1 b, 2 commit marker, 3 c (aborted), 4 abort marker.
+    let broker = Broker::shared();
+    let (topic, transactions) = topic_that_ends_in_markers(broker);
     let opened = open_topic(broker, &topic).await;
     let range = opened.first().await;
     assert_eq!((next_of(&range.start, &topic), next_of(&range.end, &topic)), (0, 5));
@@ -140,6 +133,27 @@ async fn range_that_ends_in_markers_and_aborted_rows_is_done() {
     transactions.commit();
     let next = opened.awaited(&range.end).await;
     assert_eq!(opened.offsets(&next).await.expect("the range can be read"), [5, 6]);
+}
+
+#[test]
+fn readers_that_wait_for_their_consumer_take_no_thread_from_sinks() {
+    let (broker, topic) = (Broker::shared(), unique_topic("threads"));
+    broker.create_topic(&topic, 8, &[]);
+    load(broker.bootstrap(), &topic, 8, 0..8_000);
+    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let opened = open_topic(broker, &topic).await;
+        let range = opened.first().await;
+        let mut streams = Vec::new();
+        for split in splits(opened.source.as_ref(), &range) {
+            let context = ReadContext { batch_rows: 10, ..context() };
+            let mut stream = opened.reader.read(split, context);
+            assert!(matches!(stream.next().await, Some(Ok(ReadItem::Rows(_)))));
+            streams.push(stream);
+        }
+        let free = tokio::task::spawn_blocking(|| "a sink writes");
+        tokio::time::timeout(Duration::from_secs(10), free).await.expect("a thread is free").unwrap();
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,7 @@ mod faults;
 mod house;
 mod kafka_source;
 mod kill;
+mod lifecycle;
 mod model;
 mod resume;
 mod roll_forward;

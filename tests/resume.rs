@@ -278,7 +278,17 @@ async fn old_batches_are_purged_and_the_rest_is_still_a_whole_checkpoint() {
             .trigger(Trigger::available_now());
         query.start().await.unwrap().await_termination().await.unwrap();
         source.add(rows(n..n + 1));
+        if n == 6 {
+            // What a driver stages that slept past the commit of batch 1.
+            let own = std::fs::read_dir(root.path().join("table/_tidemill")).unwrap().next().unwrap().unwrap().path();
+            let stage = own.join("table/staging/00000000000000000001/slept");
+            std::fs::create_dir_all(&stage).unwrap();
+            std::fs::write(stage.join("part.parquet.staged"), "nobody's").unwrap();
+        }
     }
+    let staged = crate::support::pipeline::files(&root.path().join("table"));
+    let staged: Vec<_> = staged.iter().filter(|path| path.to_string_lossy().contains("staging")).collect();
+    assert!(staged.is_empty(), "{staged:?}");
     for log in ["offsets", "acks", "commits"] {
         let kept = crate::support::pipeline::files(&root.path().join("checkpoint").join(log)).len();
         assert!((3..=5).contains(&kept), "{log}: {kept}");
@@ -302,25 +312,41 @@ impl std::io::Write for Page {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_console_beside_a_table_waits_until_the_attempt_has_won_and_leaves_nothing_behind() {
+async fn a_console_beside_a_table_waits_until_the_attempt_has_won_and_keeps_one_batch() {
     let root = tempfile::tempdir().unwrap();
     let (source, session, table, page) = (source(0..6), session(), MemorySink::new(), Page::default());
     source.fail_at(4, 1);
-    let frame = session.stream(source.clone()).await.unwrap();
     let output: tidemill_sinks::console::Output = std::sync::Arc::new(std::sync::Mutex::new(page.clone()));
-    let query = session
-        .query("beside")
-        .sink("table", frame.clone(), table.clone())
-        .sink("screen", frame, tidemill::Console::new().to(output))
-        .checkpoint(root.path().to_string_lossy())
-        .trigger(Trigger::available_now());
-    query.start().await.unwrap().await_termination().await.unwrap();
+    let run = async || {
+        let frame = session.stream(source.clone()).await?;
+        let query = session
+            .query("beside")
+            .sink("screen", frame.clone(), tidemill::Console::new().to(output.clone()))
+            .sink("table", frame, table.clone())
+            .checkpoint(root.path().to_string_lossy())
+            .trigger(Trigger::available_now());
+        query.start().await?.await_termination().await
+    };
+    run().await.unwrap();
     assert_eq!(source.reads(), [(0, 6), (0, 6)], "the first attempt failed in its middle");
     assert_eq!(numbers(&table.rows()), (0..6).collect::<Vec<_>>());
     let shown = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
     assert_eq!(shown.matches("Batch: 0").count(), 1, "{shown}");
     let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with('|')).collect();
     assert_eq!(lines, ["|  n|", "|  0|", "|  1|", "|  2|", "|  3|", "|  4|", "|  5|"]);
-    let left = crate::support::pipeline::files(&root.path().join("spool"));
-    assert!(left.is_empty(), "{left:?}");
+    let spool = || crate::support::pipeline::files(&root.path().join("spool"));
+    assert_eq!(spool().len(), 1, "what the lost attempt wrote is gone: {:?}", spool());
+
+    // A torn commit is published again: the rows are still there to be shown.
+    let commit = root.path().join(format!("commits/{:020}", 0));
+    std::fs::write(&commit, "torn").unwrap();
+    source.add(rows(6..8));
+    run().await.unwrap();
+    assert!(commit.with_extension("r1").exists());
+    assert_eq!(numbers(&table.rows()), (0..8).collect::<Vec<_>>());
+    let shown = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(shown.matches("Batch: 0").count(), 2, "at least once: {shown}");
+    assert_eq!(shown.matches("Batch: 1").count(), 1, "{shown}");
+    let left = spool();
+    assert!(left.len() == 1 && left[0].to_string_lossy().contains(&format!("{:020}-", 1)), "{left:?}");
 }

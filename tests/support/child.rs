@@ -83,6 +83,12 @@ impl Landing {
     }
 }
 
+/// Sends a signal by its name. The shell has `kill` built in; not every system has it as a program.
+pub fn signal(child: &Child, name: &str) {
+    let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status().unwrap();
+    assert!(sent.success(), "kill -{name}");
+}
+
 /// A child that runs.
 pub struct Running {
     child: Child,
@@ -90,14 +96,9 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
-        assert!(sent.success(), "kill -{name}");
+        signal(&self.child, name);
     }
 
     /// SIGKILL, and what was left to say.

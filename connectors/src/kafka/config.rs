@@ -9,6 +9,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use serde::{Deserialize, Serialize};
 use tidemill_core::registry::Vault;
 use tidemill_core::{Context, Error, Options, Result, Secret, Source, SourceBuilder, SourceSpec, code};
+use tracing::warn;
 
 use super::properties::{self, Redactor};
 use super::source::KafkaSource;
@@ -330,8 +331,10 @@ impl Kafka {
             return Err(Error::new(code::INVALID_OPTION, "option \"failOnDataLoss\" is false, which comes later")
                 .fix("leave it out: rows that are gone are an error"));
         }
-        // The group for outside monitoring has no use yet; a query that names one is not refused for it.
-        let _ = options.take("groupIdPrefix");
+        if options.take("groupIdPrefix").is_some() {
+            // Spark only names its groups by it; nothing is read or written otherwise.
+            warn!("option \"groupIdPrefix\" has no effect: no group is joined, and nothing is committed to one");
+        }
         let default = Bounds::default();
         let ms = "a number of milliseconds";
         kafka.bounds = Bounds {
@@ -373,6 +376,7 @@ impl Kafka {
         let (mut open, mut kept) = (BTreeMap::new(), BTreeMap::new());
         for (name, (value, secret)) in self.properties {
             properties::check_name(&name)?;
+            properties::check_value(&name, value.expose())?;
             match name.as_str() {
                 "bootstrap.servers" if value.expose().trim().is_empty() => {
                     return Err(Error::new(code::MISSING_OPTION, "\"kafka.bootstrap.servers\" is empty")

@@ -19,6 +19,19 @@ use tidemill_core::{Error, Result, code};
 
 use super::client::Client;
 
+/// The library's functions that return an error code, declared as returning the number that it is.
+mod by_number {
+    use std::ffi::c_int;
+
+    use rdkafka::bindings as c;
+
+    #[allow(clashing_extern_declarations, reason = "an enum that does not know a code must not be made of it")]
+    unsafe extern "C" {
+        pub(super) fn rd_kafka_error_code(error: *const c::rd_kafka_error_t) -> c_int;
+        pub(super) fn rd_kafka_event_error(event: *mut c::rd_kafka_event_t) -> c_int;
+    }
+}
+
 /// An error code of librdkafka or of a broker, as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Code(pub i32);
@@ -39,6 +52,7 @@ impl Code {
     pub(super) const UNSUPPORTED_CODEC: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED as i32);
     pub(super) const BAD_MESSAGE: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__BAD_MSG as i32);
     pub(super) const BAD_COMPRESSION: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__BAD_COMPRESSION as i32);
+    pub(super) const STATE: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__STATE as i32);
     pub(super) const TOO_LARGE: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE as i32);
 
     /// The library's description of the code.
@@ -331,7 +345,7 @@ fn check(error: *mut c::rd_kafka_error_t) -> Result<(), (Code, String)> {
     }
     // SAFETY: the error is alive until it is destroyed, once, here.
     unsafe {
-        let code = Code(c::rd_kafka_error_code(error) as i32);
+        let code = Code(by_number::rd_kafka_error_code(error));
         let text = text_of(c::rd_kafka_error_string(error));
         c::rd_kafka_error_destroy(error);
         Err((code, text))
@@ -363,15 +377,14 @@ pub(super) fn seek(
     offset: i64,
     epoch: Option<i32>,
     wait: Duration,
-) -> Result<()> {
-    let failed = |text: String| Error::new(code::SOURCE_UNAVAILABLE, format!("no seek to {offset}: {text}"));
-    let list = PartitionList::new([(topic, partition, offset, epoch)])?;
+) -> Result<(), (Code, String)> {
+    let list = PartitionList::new([(topic, partition, offset, epoch)]);
+    let list = list.map_err(|error| (Code::UNKNOWN_TOPIC_LOCAL, error.what().to_owned()))?;
     // SAFETY: client and list are alive; the library writes each element's outcome into it.
-    check(unsafe { c::rd_kafka_seek_partitions(client.raw(), list.0.as_ptr(), millis(wait)) })
-        .map_err(|(_, text)| failed(text))?;
+    check(unsafe { c::rd_kafka_seek_partitions(client.raw(), list.0.as_ptr(), millis(wait)) })?;
     match list.first() {
         (_, Code::NONE) => Ok(()),
-        (_, code) => Err(failed(code.text())),
+        (_, code) => Err((code, code.text())),
     }
 }
 
@@ -522,7 +535,7 @@ impl Answer {
     /// Why the whole request failed, if it did.
     pub(super) fn error(&self) -> Option<(Code, String)> {
         // SAFETY: the event is alive.
-        let code = Code(unsafe { c::rd_kafka_event_error(self.event.as_ptr()) } as i32);
+        let code = Code(unsafe { by_number::rd_kafka_event_error(self.event.as_ptr()) });
         // SAFETY: as above; the text belongs to the event and is copied.
         (code != Code::NONE).then(|| (code, text_of(unsafe { c::rd_kafka_event_error_string(self.event.as_ptr()) })))
     }
@@ -542,7 +555,7 @@ impl Answer {
             for at in 0..count {
                 let topic = *topics.add(at);
                 let error = c::rd_kafka_TopicDescription_error(topic);
-                let error = if error.is_null() { Code::NONE } else { Code(c::rd_kafka_error_code(error) as i32) };
+                let error = if error.is_null() { Code::NONE } else { Code(by_number::rd_kafka_error_code(error)) };
                 let mut partition_count = 0;
                 let partitions = c::rd_kafka_TopicDescription_partitions(topic, &mut partition_count);
                 infos.push(TopicInfo {

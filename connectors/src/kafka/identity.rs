@@ -52,23 +52,19 @@ impl Identities {
             if !rounds.asking {
                 rounds.asking = true;
                 rounds.asked += 1;
-                let round = rounds.asked;
+                let asking = Asking { identities: self, topic, round: rounds.asked };
                 drop(topics);
                 let answer = ask();
-                let mut topics = self.lock();
-                let rounds = topics.entry(topic.to_owned()).or_default();
-                rounds.asking = false;
                 // One that was told to stop has learned nothing: another of those who wait asks.
                 if !matches!(&answer, Err(error) if error.code() == code::STOPPED) {
-                    rounds.answered = round;
-                    rounds.answer = Some(match &answer {
+                    asking.answer(match &answer {
                         Ok(id) => Ok(id.clone()),
                         Err(error) => Err((error.code(), error.what().to_owned())),
                     });
                 }
-                self.answered.notify_all();
                 return answer;
             }
+            // The wait is as bounded as `ask` is: whoever asks lets go of the question, also by a panic.
             if stop() {
                 return Err(stopped());
             }
@@ -78,6 +74,29 @@ impl Identities {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Rounds>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A question under way. When it is dropped, answered or not, the next one may be asked.
+struct Asking<'a> {
+    identities: &'a Identities,
+    topic: &'a str,
+    round: u64,
+}
+
+impl Asking<'_> {
+    fn answer(&self, answer: Answer) {
+        let mut topics = self.identities.lock();
+        let rounds = topics.entry(self.topic.to_owned()).or_default();
+        rounds.answered = self.round;
+        rounds.answer = Some(answer);
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.identities.lock().entry(self.topic.to_owned()).or_default().asking = false;
+        self.identities.answered.notify_all();
     }
 }
 
@@ -139,6 +158,16 @@ mod tests {
     fn one_that_is_told_to_stop_does_not_stop_the_others() {
         let identities = Identities::default();
         assert_eq!(identities.get("t", || Err(stopped()), &|| true).unwrap_err().code(), code::STOPPED);
+        assert_eq!(identities.get("t", || Ok(None), &|| false).unwrap(), None);
+    }
+
+    #[test]
+    fn one_that_panics_does_not_keep_the_others_waiting() {
+        let identities = Identities::default();
+        let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            identities.get("t", || panic!("in the client"), &|| false)
+        }));
+        assert!(asked.is_err());
         assert_eq!(identities.get("t", || Ok(None), &|| false).unwrap(), None);
     }
 

@@ -1,22 +1,28 @@
 //! One partition as a task reads it: a client that fetches ahead, a queue, and what was taken from it and is not handed
 //! out yet. Lanes are kept between batches, so the next range usually begins with rows that are already here.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
-use tidemill_core::Result;
+use tidemill_core::{Error, Result, code};
 
 use super::client::Client;
 use super::config::Isolation;
-use super::ffi::{self, Messages, Queue};
+use super::ffi::{self, Code, Messages, Queue};
 use super::offset::SplitOffsets;
 use super::properties::Redactor;
 
 /// Clients that fetch, at most. Beyond it partitions share clients, and one that waits for new rows can hold up
 /// another for as long as [`FETCH_WAIT_MS`].
 const CLIENTS_MAX: usize = 16;
+
+/// Bytes that lanes nobody reads may have fetched ahead, in all. Beyond it the one that was idle longest is closed.
+const IDLE_BYTES_MAX: usize = 64 << 20;
+
+/// A lane serves ranges whose sizes are up to so many times larger or smaller than its own.
+const SIZES_APART: usize = 4;
 
 /// How long a broker may sit on a fetch when there is nothing to fetch.
 const FETCH_WAIT_MS: &str = "100";
@@ -44,7 +50,8 @@ impl FetchSizes {
     /// A queued message costs the library about 400 bytes more than its payload, and the pause comes only after the
     /// fetch that is under way: the sizes leave room for both.
     pub(super) fn new(budget: usize, rows: u64) -> Self {
-        let budget = budget.clamp(1 << 20, 1 << 28);
+        // Powers of two, so that a batch with one split more does not want other sizes.
+        let budget = 1 << budget.clamp(1 << 20, 1 << 28).ilog2();
         let messages = (budget / 1024).clamp(1_000, 50_000);
         // Small ranges: the rows of the next few are enough. In coarse steps, so that a lane is not too small for the next
         // range because that has a few rows more.
@@ -60,6 +67,12 @@ impl FetchSizes {
             queue_messages: messages.min(wanted),
             queue_bytes: budget / 4,
         }
+    }
+
+    /// Whether a lane of these sizes may serve a range that wants those.
+    fn serves(self, wanted: FetchSizes) -> bool {
+        let near = |one: usize, other: usize| one <= other * SIZES_APART && other <= one * SIZES_APART;
+        near(self.queue_bytes, wanted.queue_bytes) && near(self.queue_messages, wanted.queue_messages)
     }
 
     /// Sets them, where the user has not set anything else.
@@ -94,12 +107,15 @@ pub(super) struct Lane {
     pub(super) client: Arc<Client>,
     pub(super) topic: String,
     pub(super) partition: i32,
+    isolation: Isolation,
     id: Option<String>,
     /// Every row below it was handed out, or is none.
     pub(super) next: i64,
     /// Where the library last reported the end of the partition: no row below it is left to come, apart from those in
     /// `held`. [`NOT_SEEN`] if it has not yet.
     pub(super) seen: i64,
+    /// The highest offset at which the library reported an error. It counts its own position as if that had been a row.
+    failed: i64,
     sizes: FetchSizes,
 }
 
@@ -113,9 +129,11 @@ impl Lane {
             client,
             topic: at.topic.clone(),
             partition: at.partition,
+            isolation: at.isolation,
             id: at.id.clone(),
             next: at.next,
             seen: NOT_SEEN,
+            failed: NOT_SEEN,
             sizes,
         };
         // Only a seek asks the broker whether its log still is the one of that epoch.
@@ -127,24 +145,44 @@ impl Lane {
 
     fn seek(&mut self, at: &SplitOffsets) -> Result<()> {
         self.held = Messages::new(&self.client);
-        ffi::seek(&self.client, &self.topic, self.partition, at.next, at.epoch, SEEK_BOUND)?;
-        (self.next, self.seen) = (at.next, NOT_SEEN);
+        self.seek_to(at)?;
+        (self.next, self.seen, self.failed) = (at.next, NOT_SEEN, NOT_SEEN);
         Ok(())
     }
 
-    /// The library's own position: behind the last message or marker that was taken from the queue.
-    pub(super) fn position(&self) -> Option<i64> {
-        ffi::position(&self.client, &self.topic, self.partition)
+    #[expect(clippy::disallowed_methods, reason = "a thread of its own, between two calls of the library")]
+    fn seek_to(&self, at: &SplitOffsets) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            match ffi::seek(&self.client, &self.topic, self.partition, at.next, at.epoch, SEEK_BOUND) {
+                // While the client takes another partition off, it does not begin with this one.
+                Err((Code::STATE, _)) if begun.elapsed() < SEEK_BOUND => std::thread::sleep(Duration::from_millis(5)),
+                Err((_, text)) => {
+                    let what = format!("no seek to {}: {}", at.next, self.client.clean(&text));
+                    return Err(Error::new(code::SOURCE_UNAVAILABLE, what));
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Takes note of something that the library reported at an offset, in the place of a row.
+    pub(super) fn reported(&mut self, offset: i64) {
+        self.failed = self.failed.max(offset);
+    }
+
+    /// Where the partition has been read up to: behind the last row, or the last marker that was taken from the queue.
+    pub(super) fn position(&self) -> i64 {
+        let passed = ffi::position(&self.client, &self.topic, self.partition);
+        // The library also counts what is no row: the end of the partition, and errors in the place of a row.
+        let no_row = |position: &i64| [self.seen, self.failed].contains(&position.wrapping_sub(1));
+        passed.filter(|position| !no_row(position)).map_or(self.next, |passed| passed.max(self.next))
+    }
+
+    fn serves(&self, start: &SplitOffsets) -> bool {
+        (&self.topic, self.partition, self.isolation) == (&start.topic, start.partition, start.isolation)
     }
 }
-
-/// Takes the lane's partition off its client, when both are not kept.
-fn close(lane: Lane) {
-    ffi::unassign(&lane.client, &lane.topic, lane.partition);
-}
-
-/// What a lane is kept under.
-type Key = (String, i32, &'static str);
 
 /// The lanes of one reader that nobody reads at the moment.
 #[derive(Debug)]
@@ -156,9 +194,19 @@ pub(super) struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    idle: BTreeMap<Key, Lane>,
-    /// Clients by isolation level and sizes. Each is kept alive by its lanes alone.
-    clients: Vec<(Isolation, FetchSizes, std::sync::Weak<Client>)>,
+    /// Those that were idle longest come first.
+    idle: VecDeque<Lane>,
+    clients: Vec<Fetching>,
+}
+
+/// A client that fetches. It is kept alive by its lanes alone.
+#[derive(Debug)]
+struct Fetching {
+    client: Weak<Client>,
+    isolation: Isolation,
+    sizes: FetchSizes,
+    /// What it is assigned: a client can have a partition only once.
+    partitions: BTreeSet<(String, i32)>,
 }
 
 impl Drop for Pool {
@@ -180,55 +228,101 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lane whose next row is the first of the range: the kept one, moved if need be, or a new one. May block.
+    /// A lane whose next row is the first of the range: a kept one, moved if need be, or a new one. May block.
     pub(super) fn take(&self, start: &SplitOffsets, sizes: FetchSizes) -> Result<Lane> {
-        let kept = self.state().idle.remove(&key(start));
-        if let Some(mut lane) = kept {
-            // A lane of a topic that was made again, or one too small for what comes now, is of no use.
-            if lane.id == start.id && lane.sizes >= sizes {
-                if lane.next != start.next {
-                    lane.seek(start)?;
-                }
+        while let Some(mut lane) = self.kept(start) {
+            // A lane of a topic that was made again, or one of quite other sizes, is of no use.
+            if lane.id != start.id || !lane.sizes.serves(sizes) {
+                self.close(lane);
+                continue;
+            }
+            if lane.next == start.next {
                 return Ok(lane);
             }
-            close(lane);
+            return match lane.seek(start) {
+                Ok(()) => Ok(lane),
+                Err(error) => {
+                    self.close(lane);
+                    Err(error)
+                }
+            };
         }
-        Lane::open(self.client(start.isolation, sizes)?, start, sizes)
+        let client = self.client(start, sizes)?;
+        Lane::open(Arc::clone(&client), start, sizes).inspect_err(|_| {
+            self.release(&client, &start.topic, start.partition);
+        })
+    }
+
+    /// An idle lane of the partition, taken out: best one that stands where the range starts.
+    fn kept(&self, start: &SplitOffsets) -> Option<Lane> {
+        let mut state = self.state();
+        let fit = || state.idle.iter().enumerate().filter(|(_, lane)| lane.serves(start));
+        let at = fit().find(|(_, lane)| lane.next == start.next).or_else(|| fit().next())?.0;
+        state.idle.remove(at)
     }
 
     /// Keeps a lane for the next range.
-    pub(super) fn put(&self, lane: Lane, at: &SplitOffsets) {
-        let surplus = self.state().idle.insert(key(at), lane);
-        if let Some(lane) = surplus {
-            close(lane);
+    pub(super) fn put(&self, lane: Lane) {
+        let mut surplus = Vec::new();
+        {
+            let mut state = self.state();
+            state.idle.push_back(lane);
+            let mut bytes: usize = state.idle.iter().map(|lane| lane.sizes.queue_bytes).sum();
+            while bytes > IDLE_BYTES_MAX
+                && let Some(lane) = state.idle.pop_front()
+            {
+                bytes -= lane.sizes.queue_bytes;
+                surplus.push(lane);
+            }
+        }
+        surplus.into_iter().for_each(|lane| self.close(lane));
+    }
+
+    /// Ends a lane: one that failed, or that nothing more is read from.
+    pub(super) fn close(&self, lane: Lane) {
+        self.release(&lane.client, &lane.topic, lane.partition);
+    }
+
+    /// Takes a partition off its client.
+    fn release(&self, client: &Arc<Client>, topic: &str, partition: i32) {
+        ffi::unassign(client, topic, partition);
+        let mut state = self.state();
+        if let Some(known) = state.clients.iter_mut().find(|known| known.client.as_ptr() == Arc::as_ptr(client)) {
+            known.partitions.remove(&(topic.to_owned(), partition));
         }
     }
 
-    /// Gives up a lane that failed: what is wrong with it stays with it.
-    pub(super) fn discard(&self, lane: Lane) {
-        close(lane);
-    }
-
-    /// The client for a new lane: a new one, or above the bound the one with the fewest lanes.
-    fn client(&self, isolation: Isolation, sizes: FetchSizes) -> Result<Arc<Client>> {
+    /// The client for a new lane, which is noted as assigned: a new one, or above the bound the one with the fewest
+    /// lanes, best of these sizes.
+    fn client(&self, at: &SplitOffsets, sizes: FetchSizes) -> Result<Arc<Client>> {
+        let partition = (at.topic.clone(), at.partition);
         let mut state = self.state();
-        state.clients.retain(|(_, _, client)| client.strong_count() > 0);
+        state.clients.retain(|known| known.client.strong_count() > 0);
         if state.clients.len() >= CLIENTS_MAX {
-            let fit = state.clients.iter().filter(|(level, fetch, _)| (*level, *fetch) == (isolation, sizes));
-            let least = fit.min_by_key(|(_, _, client)| client.strong_count());
-            if let Some(client) = least.and_then(|(_, _, client)| client.upgrade()) {
+            let fit = state.clients.iter_mut();
+            let fit = fit.filter(|known| known.isolation == at.isolation && !known.partitions.contains(&partition));
+            let least = fit.min_by_key(|known| (known.sizes != sizes, known.partitions.len()));
+            if let Some(known) = least
+                && let Some(client) = known.client.upgrade()
+            {
+                known.partitions.insert(partition);
                 return Ok(client);
             }
         }
         let mut config = self.config.clone();
-        config.set("isolation.level", isolation.as_str());
+        config.set("isolation.level", at.isolation.as_str());
         sizes.apply(&mut config);
         let client = Client::new(&config, &self.redactor)?;
-        state.clients.push((isolation, sizes, Arc::downgrade(&client)));
+        let (isolation, partitions) = (at.isolation, [partition].into());
+        state.clients.push(Fetching { client: Arc::downgrade(&client), isolation, sizes, partitions });
         Ok(client)
     }
-}
 
-fn key(at: &SplitOffsets) -> Key {
-    (at.topic.clone(), at.partition, at.isolation.as_str())
+    /// How many clients fetch, and how many bytes idle lanes may have fetched ahead.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> (usize, usize) {
+        let state = self.state();
+        let clients = state.clients.iter().filter(|known| known.client.strong_count() > 0).count();
+        (clients, state.idle.iter().map(|lane| lane.sizes.queue_bytes).sum())
+    }
 }

@@ -69,6 +69,11 @@ pub(super) fn offer(
     let mut latest = known.clone();
     // What is no longer read is carried on, and not held against anything.
     let read = || known.iter().filter(|(topic, at, _)| subscription.takes(topic, *at));
+    if read().next().is_none()
+        && let Some((topic, _, _)) = known.iter().next()
+    {
+        return Err(another_source(topic).into());
+    }
     for (topic, _, _) in read() {
         check_topic(topic, known.topics[topic].id.as_deref(), &snapshot)?;
     }
@@ -255,6 +260,13 @@ pub(super) fn recreated(topic: &str, known: &str, found: &str) -> Error {
     Error::new(code::TOPIC_RECREATED, what)
         .at("topic", topic)
         .fix("known offsets mean nothing in the new topic: start with a new checkpoint")
+}
+
+/// The error for positions that are those of another source: sources without names are counted, and were swapped.
+fn another_source(topic: &str) -> Error {
+    Error::new(code::QUERY_CHANGED, "the checkpoint's positions of this source are all of other topics")
+        .at("topic", topic)
+        .fix("give each source of the query a name, with .name(…); for other topics, start with a new checkpoint")
 }
 
 /// The error for a topic that does not exist.

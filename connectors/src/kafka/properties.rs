@@ -83,7 +83,7 @@ const REFUSED: &[(&str, &str)] = &[
 /// Properties of the Java client, with what takes their place in librdkafka.
 const JAVA_ONLY: &[(&str, &str)] = &[
     ("sasl.jaas.config", "set \"kafka.sasl.username\" and \"kafka.sasl.password\""),
-    ("sasl.login.callback.handler.class", "librdkafka takes no classes; see \"kafka.sasl.oauthbearer.method\""),
+    ("sasl.login.callback.handler.class", "librdkafka takes no classes"),
     ("sasl.client.callback.handler.class", "librdkafka takes no classes"),
     ("sasl.login.class", "librdkafka takes no classes"),
     ("ssl.truststore.location", "set \"kafka.ssl.ca.location\" to a PEM file with the CA certificates"),
@@ -138,6 +138,17 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         Some(near) => error.fix(format!("did you mean \"kafka.{near}\"?")),
         None => error.fix("see librdkafka's CONFIGURATION.md for the properties that there are"),
     })
+}
+
+/// Refuses a value that would be accepted and then not work.
+pub(super) fn check_value(name: &str, value: &str) -> Result<()> {
+    if ["sasl.mechanism", "sasl.mechanisms"].contains(&name) && value.eq_ignore_ascii_case("OAUTHBEARER") {
+        let what = format!("\"kafka.{name}\" is OAUTHBEARER, which comes later");
+        return Err(
+            Error::new(code::INVALID_OPTION, what).fix("use SCRAM-SHA-512, PLAIN, GSSAPI or client certificates")
+        );
+    }
+    Ok(())
 }
 
 /// Takes known secrets out of texts that come from the library.

@@ -4,8 +4,9 @@
 //! the end of the partition at or beyond it, or its position has passed it: transaction markers, aborted rows and
 //! compaction leave holes, so neither the last offset nor a count of rows can tell.
 //!
-//! A thread for blocking work takes messages, builds record batches and hands them over through a short channel, so that
-//! fetching, building and what comes after overlap.
+//! A thread of its own takes messages, builds record batches and hands them over through a short channel, so that
+//! fetching, building and what comes after overlap. None of the runtime's threads for blocking work: there is a bounded
+//! number of those, sinks need them too, and a reader keeps its own while it waits for its sink.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,11 +80,17 @@ impl SourceReader for KafkaReader {
         let started = stream::once(async move {
             let (sender, receiver) = mpsc::channel(HANDED_OVER);
             let handle = Handle::current();
-            tokio::task::spawn_blocking(move || {
+            let refused = sender.clone();
+            let thread = std::thread::Builder::new().name("kafka-read".to_owned()).spawn(move || {
                 let output = Output { sender, handle, context };
                 let last = read_split(&shared, &split, &output).map(ReadItem::Receipt);
                 output.send(last);
             });
+            if let Err(error) = thread {
+                let error = Error::new(code::SOURCE_UNAVAILABLE, "no thread can be started").because(error);
+                // There is room: nothing was sent yet.
+                let _ = refused.try_send(Err(error));
+            }
             stream::unfold((receiver, false), |(mut receiver, ended)| async move {
                 match receiver.recv().await {
                     Some(item) => {
@@ -140,13 +147,14 @@ fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt
     let mut range = Range { shared, output, start: &start, end: end.next, tally: Tally::default() };
     let mut lane = shared.pool.take(&start, sizes)?;
     match range.read(&mut lane) {
-        Ok(()) => shared.pool.put(lane, &start),
+        Ok(()) => shared.pool.put(lane),
         Err(error) if error.code() == code::STOPPED => {
-            shared.pool.put(lane, &start);
+            shared.pool.put(lane);
             return Err(error);
         }
         Err(error) => {
-            shared.pool.discard(lane);
+            // What is wrong with a lane stays with it.
+            shared.pool.close(lane);
             return Err(error);
         }
     }
@@ -155,7 +163,12 @@ fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt
     let id = match &end.id {
         Some(_) => {
             let over = || output.over();
-            shared.identities.get(&start.topic, || range.question(&over).topic_id(&start.topic), &over)?
+            let asked = shared.identities.get(&start.topic, || range.question(&over).topic_id(&start.topic), &over);
+            // A broker that lags behind says so, too. Whether it is gone is for the planning of the next try to tell.
+            asked.map_err(|error| match error.code() {
+                code::SOURCE_NOT_FOUND => error.with_code(code::SOURCE_UNAVAILABLE),
+                _ => error,
+            })?
         }
         None => None,
     };
@@ -247,7 +260,8 @@ impl Range<'_> {
             if lane.queue.consume(&mut lane.held, TAKE, Duration::ZERO) > 0 {
                 continue;
             }
-            if self.passed(lane) {
+            // With nothing held, the position tells whether the range is done although no row beyond it came.
+            if lane.position() >= self.end {
                 break;
             }
             if lane.queue.consume(&mut lane.held, 1, watch.wait()) == 0 {
@@ -273,6 +287,11 @@ impl Range<'_> {
             let offset = message.offset();
             match message.code() {
                 Code::NONE if offset >= self.end => break Pause::Done,
+                Code::NONE if offset < lane.next => {
+                    lane.held.release(taken);
+                    let what = format!("row {offset} came after all rows below {} had", lane.next);
+                    return Err(Error::new(code::SOURCE_UNAVAILABLE, what).at("partition", self.at()));
+                }
                 Code::NONE => {
                     let bytes = message.key().map_or(0, <[u8]>::len) + message.value().map_or(0, <[u8]>::len);
                     if !rows.fits(bytes) {
@@ -284,7 +303,9 @@ impl Range<'_> {
                 }
                 Code::END_OF_PARTITION => lane.seen = lane.seen.max(offset),
                 code => {
-                    if let Err(error) = self.event(lane, code, message) {
+                    let passes = self.event(lane, code, message);
+                    lane.reported(offset);
+                    if let Err(error) = passes {
                         lane.held.release(taken);
                         return Err(error);
                     }
@@ -299,18 +320,6 @@ impl Range<'_> {
     /// How long the range may make no progress.
     pub(super) fn stuck_bound(&self) -> Duration {
         Duration::from_millis(self.shared.config.bounds.stuck_ms)
-    }
-
-    /// The library's position: behind the last row or marker that it gave.
-    pub(super) fn position(lane: &Lane) -> i64 {
-        // At the end of a partition the library counts one too many: the end is no row.
-        let passed = lane.position().filter(|position| *position != lane.seen.wrapping_add(1));
-        passed.map_or(lane.next, |passed| passed.max(lane.next))
-    }
-
-    /// Whether the range is done although no row beyond it came: with nothing held, the position tells.
-    fn passed(&self, lane: &Lane) -> bool {
-        Self::position(lane) >= self.end
     }
 
     fn question<'a>(&'a self, stop: &'a dyn Fn() -> bool) -> Question<'a> {
@@ -352,12 +361,8 @@ impl Range<'_> {
             Code::OFFSET_RESET => self.out_of_range(lane, &text),
             Code::TOPIC_DENIED | Code::CLUSTER_DENIED => denied_right("fetch", &text),
             Code::UNKNOWN_TOPIC | Code::UNKNOWN_TOPIC_LOCAL | Code::UNKNOWN_PARTITION_LOCAL => {
-                // Brokers that start say this in passing: ask before believing it.
-                let stop = || self.output.over();
-                match self.question(&stop).topic_id(&self.start.topic) {
-                    Ok(_) => return Ok(()),
-                    Err(error) => error,
-                }
+                // Brokers say this in passing. The watch asks whether it is so, if nothing comes.
+                return Ok(());
             }
             Code::UNSUPPORTED_CODEC => {
                 Error::new(code::BAD_RECORD, format!("a message is compressed in a way this build lacks: {text}"))

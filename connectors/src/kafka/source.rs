@@ -13,6 +13,7 @@ use tidemill_core::{
 use super::cluster::Cluster;
 use super::columns;
 use super::config::{Isolation, KafkaConfig, Start, Subscription};
+use super::ffi::TopicInfo;
 use super::offset::{KafkaOffsets, Position, SplitOffsets};
 use super::plan::{self, Doubt, PartitionState, Snapshot};
 
@@ -36,7 +37,16 @@ impl KafkaSource {
         let (client, redactor) = config.client(&context.vault)?;
         let cluster = Cluster::new(&client, &redactor, config.bounds.call_ms)?;
         let wanted: Vec<String> = config.subscription.topics().into_iter().map(str::to_owned).collect();
-        let found = cluster.topics(wanted.clone()).await?;
+        let is_there = |found: &[TopicInfo], topic: &String| found.iter().any(|info| info.name == *topic);
+        let mut found = cluster.topics(wanted.clone()).await?;
+        // A broker that lags behind does not know a topic yet.
+        for _ in 0..config.bounds.retries {
+            if wanted.iter().all(|topic| is_there(&found, topic)) {
+                break;
+            }
+            context.clock.sleep(Duration::from_millis(config.bounds.retry_ms)).await;
+            found = cluster.topics(wanted.clone()).await?;
+        }
         for topic in &wanted {
             let Some(info) = found.iter().find(|info| info.name == *topic) else {
                 return Err(cluster.missing(topic).await);

@@ -60,7 +60,7 @@ impl<'a> Watch<'a> {
 
     /// Called after each wait that brought nothing.
     pub(super) fn check(&mut self, range: &Range<'_>, lane: &Lane) -> Result<()> {
-        let position = Range::position(lane);
+        let position = lane.position();
         if position > self.position {
             self.position = position;
             self.progress();

@@ -85,7 +85,8 @@ codes! {
     CHECKPOINT_HOLE = "TM0122", FixData, 65;
     /// A file of the checkpoint belongs to another query.
     CHECKPOINT_FOREIGN = "TM0123", FixData, 65;
-    /// The query has another set of sources or sinks than the batch that is pending.
+    /// The query has another set of sources or sinks than the batch that is pending, or a source is another one than
+    /// its checkpoint knows.
     QUERY_CHANGED = "TM0124", FixConfig, 78;
     /// The batch asked for is not in the log.
     BATCH_NOT_FOUND = "TM0125", FixConfig, 78;

@@ -45,7 +45,7 @@ pub enum Mode {
     /// rows and writes them after `acks/N`.
     Direct,
     /// What the engine makes of a direct sink beside others: rows wait beside the checkpoint, and are discarded after
-    /// every commit.
+    /// the next commit.
     Spooled,
 }
 
@@ -166,9 +166,13 @@ pub trait Sink: Send + Sync + Debug {
     /// drivers may do it at once. Done is judged by looking, never by an error. When it returns, all of it is durable.
     async fn publish(&self, batch: &Acked) -> Result<Published>;
 
-    /// Removes what attempts of this batch other than `winner` left behind. Called only after `commits/N`, or for
-    /// batches at or below the boundary. It may be repeated and it may be skipped.
+    /// Removes what attempts of this batch other than `winner` left behind. Called only after `commits/N`. It may be
+    /// repeated and it may be skipped.
     async fn discard(&self, key: &SinkKey, batch_id: BatchId, winner: &AttemptId) -> Result<()>;
+
+    /// Removes all that is still staged of batches up to `last`. They are committed, so it is nobody's: left by a driver
+    /// that slept past a commit, or whose discarding was skipped. Called after a purge; it may be repeated and skipped.
+    async fn sweep(&self, key: &SinkKey, last: BatchId) -> Result<()>;
 }
 
 /// The task's side of a sink.

@@ -18,8 +18,8 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Every `interval`, at its multiples since 1970 (UTC). A batch that takes longer is followed by the next one at
-    /// once, and nothing is caught up. Zero means as soon as possible, and is obeyed as such also with a file sink.
+    /// Every `interval`, at its multiples since 1970 (UTC), in whole milliseconds, at least one. A batch that takes
+    /// longer is followed by the next one at once, and nothing is caught up. Zero means as soon as possible, and is obeyed as such also with a file sink.
     pub fn processing_time(interval: impl Into<Duration>) -> Trigger {
         Trigger::ProcessingTime(interval.into())
     }
@@ -34,7 +34,8 @@ impl Trigger {
 #[derive(Debug)]
 pub struct Beat {
     interval: Duration,
-    /// Monotonic time of the next start; none before the first one, which is at once.
+    /// Monotonic time of the last start and of the next; none before the first one, which is at once.
+    began: Option<Duration>,
     next: Option<Duration>,
 }
 
@@ -44,7 +45,8 @@ const POLL: Duration = Duration::from_millis(10);
 impl Beat {
     /// The beat of an interval. The first batch starts at once.
     pub fn new(interval: Duration) -> Beat {
-        Beat { interval, next: None }
+        let interval = if interval.is_zero() { interval } else { interval.max(Duration::from_millis(1)) };
+        Beat { interval, began: None, next: None }
     }
 
     /// How long to wait before the next look. `idle`: the last look found nothing.
@@ -66,12 +68,13 @@ impl Beat {
     pub fn start(&mut self, clock: &dyn Clock) {
         let interval_ms = i64::try_from(self.interval.as_millis()).unwrap_or(i64::MAX);
         let until_ms = if interval_ms == 0 { 0 } else { interval_ms - clock.now_ms().rem_euclid(interval_ms) };
+        self.began = Some(clock.elapsed());
         self.next = Some(clock.elapsed() + Duration::from_millis(until_ms.unsigned_abs()));
     }
 
-    /// By how much the batch that began with the last [`Beat::start`] has overrun its interval.
+    /// By how much the batch that began with the last [`Beat::start`] has taken longer than its interval.
     pub fn overrun(&self, clock: &dyn Clock) -> Option<Duration> {
-        let late = clock.elapsed().saturating_sub(self.next?);
+        let late = clock.elapsed().saturating_sub(self.began?).saturating_sub(self.interval);
         (!self.interval.is_zero() && !late.is_zero()).then_some(late)
     }
 }
@@ -106,6 +109,24 @@ mod tests {
         clock.advance(SECOND);
         assert_eq!(beat.wait(&clock, false), 4 * SECOND, "one batch, then back to the beat at 1,030 s");
         assert_eq!(beat.overrun(&clock), None);
+    }
+
+    #[test]
+    fn short_batch_that_passes_a_multiple_has_not_overrun() {
+        let clock = ManualClock::at(1_009_900);
+        let mut beat = Beat::new(10 * SECOND);
+        beat.start(&clock);
+        clock.advance(SECOND / 5);
+        assert_eq!(beat.overrun(&clock), None);
+        assert_eq!(beat.wait(&clock, false), Duration::ZERO);
+    }
+
+    #[test]
+    fn interval_below_a_millisecond_still_waits() {
+        let clock = ManualClock::at(1_000);
+        let mut beat = Beat::new(Duration::from_micros(500));
+        beat.start(&clock);
+        assert_eq!(beat.wait(&clock, true), Duration::from_millis(1));
     }
 
     #[test]

@@ -77,4 +77,8 @@ impl Sink for ConsoleSink {
     async fn discard(&self, _key: &SinkKey, _batch_id: BatchId, _winner: &AttemptId) -> Result<()> {
         Ok(())
     }
+
+    async fn sweep(&self, _key: &SinkKey, _last: BatchId) -> Result<()> {
+        Ok(())
+    }
 }

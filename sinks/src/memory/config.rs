@@ -90,7 +90,7 @@ impl SinkFormat for MemoryFormat {
     }
 
     async fn open(&self, mut options: Options, partition_by: Vec<String>, context: &Context) -> Result<Arc<dyn Sink>> {
-        let name = options.require("queryName", "the name of the table; .query_name(…) sets it too")?;
+        let name = options.require("queryName", "the name of the table; .query_name(…) of the writer sets it too")?;
         options.finish(FORMAT)?;
         if !partition_by.is_empty() {
             return Err(

@@ -99,4 +99,10 @@ impl Sink for MemoryTableSink {
             .retain(|(other, batch, attempt, _), _| *other != owner || *batch != batch_id || attempt == winner);
         Ok(())
     }
+
+    async fn sweep(&self, key: &SinkKey, last: BatchId) -> Result<()> {
+        let owner = owner(key);
+        self.table.lock().staged.retain(|(other, batch_id, _, _), _| *other != owner || *batch_id > last);
+        Ok(())
+    }
 }

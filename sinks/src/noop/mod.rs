@@ -85,6 +85,10 @@ impl Sink for Noop {
     async fn discard(&self, _key: &SinkKey, _batch_id: BatchId, _winner: &AttemptId) -> Result<()> {
         Ok(())
     }
+
+    async fn sweep(&self, _key: &SinkKey, _last: BatchId) -> Result<()> {
+        Ok(())
+    }
 }
 
 #[derive(Debug)]

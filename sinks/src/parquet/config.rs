@@ -111,7 +111,7 @@ impl Parquet {
     }
 
     fn from_options(mut options: Options, partition_by: Vec<String>) -> Result<Self> {
-        let path = options.require("path", "the folder or URL of the table; .start(path) sets it too")?;
+        let path = options.require("path", "the folder or URL of the table")?;
         let mut table = Parquet::table(path).partition_by(partition_by);
         let names = "zstd, none, snappy, lz4 or gzip";
         if let Some(compression) = options.parse_with("compression", names, Compression::from_option)? {

@@ -45,9 +45,14 @@ impl Layout {
         parsed(&format!("{}/manifest/{:020}.json", self.own, batch_id.0))
     }
 
+    /// The folder of all stages.
+    pub(super) fn staging(&self) -> Result<Path> {
+        parsed(&format!("{}/staging", self.own))
+    }
+
     /// The folder of all attempts of one batch. It names the batch, so a late sweeper cannot take another's.
     pub(super) fn stages(&self, batch_id: BatchId) -> Result<Path> {
-        parsed(&format!("{}/staging/{:020}", self.own, batch_id.0))
+        parsed(&format!("{}/{:020}", self.staging()?, batch_id.0))
     }
 
     /// The folder of one attempt.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use parquet::basic::{Compression as Codec, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::metadata::KeyValue;
@@ -18,13 +18,13 @@ use super::config::Compression;
 /// So many rows of a file's first batch tell whether a column repeats.
 const SAMPLE_ROWS: usize = 1024;
 
-/// The type under which a column is stored. Parquet has no seconds and no milliseconds of a date; readers other than
-/// Arrow would show plain numbers.
+/// The type under which a column is stored. Parquet has no seconds and no dates in milliseconds: readers other than
+/// Arrow would show plain numbers. What takes their place holds the same moments.
 fn stored(data_type: &DataType) -> DataType {
     let field = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(stored(field.data_type())));
     match data_type {
         DataType::Timestamp(TimeUnit::Second, zone) => DataType::Timestamp(TimeUnit::Millisecond, zone.clone()),
-        DataType::Date64 => DataType::Date32,
+        DataType::Date64 => DataType::Timestamp(TimeUnit::Millisecond, None),
         DataType::List(inner) => DataType::List(field(inner)),
         DataType::LargeList(inner) => DataType::LargeList(field(inner)),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
@@ -45,7 +45,10 @@ pub(super) fn stored_rows(rows: &RecordBatch, schema: &SchemaRef) -> Result<Reco
     let columns: Result<Vec<ArrayRef>, _> = columns
         .map(|(column, field)| match column.data_type() == field.data_type() {
             true => Ok(Arc::clone(column)),
-            false => cast(column, field.data_type()),
+            // A value that does not fit is an error, and no null.
+            false => {
+                cast_with_options(column, field.data_type(), &CastOptions { safe: false, ..CastOptions::default() })
+            }
         })
         .collect();
     columns
@@ -160,7 +163,10 @@ pub(super) fn bytes_of(rows: &RecordBatch) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{BinaryArray, Float64Array, Int64Array, StringArray, StringViewArray};
+    use arrow::array::{
+        BinaryArray, Date64Array, Float64Array, Int64Array, StringArray, StringViewArray, TimestampSecondArray,
+    };
+    use arrow::datatypes::TimestampMillisecondType;
 
     use super::*;
 
@@ -185,6 +191,20 @@ mod tests {
     }
 
     #[test]
+    fn moments_that_do_not_fit_are_an_error_and_no_null() {
+        let seconds = |value| {
+            let column: ArrayRef = Arc::new(TimestampSecondArray::from(vec![value]));
+            RecordBatch::try_from_iter([("at", column)]).unwrap()
+        };
+        let stored = |rows: &RecordBatch| stored_rows(rows, &stored_schema(&rows.schema()));
+        assert!(stored(&seconds(1_700_000_000)).is_ok());
+        assert_eq!(stored(&seconds(i64::MAX / 10)).expect_err("no room").code(), code::ENCODE);
+        let dates: ArrayRef = Arc::new(Date64Array::from(vec![-1, 86_400_001]));
+        let rows = stored(&RecordBatch::try_from_iter([("on", dates)]).unwrap()).unwrap();
+        assert_eq!(rows.column(0).as_primitive::<TimestampMillisecondType>().values(), &[-1, 86_400_001]);
+    }
+
+    #[test]
     fn types_without_a_parquet_form_are_stored_as_the_nearest() {
         let second = DataType::Timestamp(TimeUnit::Second, Some("UTC".into()));
         let milli = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
@@ -192,7 +212,7 @@ mod tests {
         for (given, expected) in [
             (second.clone(), milli.clone()),
             (list(second), list(milli)),
-            (DataType::Date64, DataType::Date32),
+            (DataType::Date64, DataType::Timestamp(TimeUnit::Millisecond, None)),
             (DataType::Utf8View, DataType::Utf8View),
         ] {
             assert_eq!(stored(&given), expected);

@@ -133,6 +133,10 @@ impl Sink for ParquetSink {
     async fn discard(&self, key: &SinkKey, batch_id: BatchId, winner: &AttemptId) -> Result<()> {
         sweep::discard(&self.location, key, batch_id, winner).await
     }
+
+    async fn sweep(&self, key: &SinkKey, last: BatchId) -> Result<()> {
+        sweep::up_to(&self.location, key, last).await
+    }
 }
 
 /// Writes one null of the column to memory: the encoder's own word on what it can.

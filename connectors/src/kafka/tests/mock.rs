@@ -15,6 +15,9 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tidemill_core::testing::source_promises::{self, context, offer, read, splits};
 use tidemill_core::{Context, ReadContext, ReadLimit, Result, Source, SourceBuilder, SourceFormat, SourceReader, code};
 
+use crate::kafka::config::KafkaConfig;
+use crate::kafka::lane::{FetchSizes, Pool};
+use crate::kafka::offset::SplitOffsets;
 use crate::kafka::{Kafka, KafkaFormat, Start};
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
@@ -227,7 +230,7 @@ async fn cancelled_read_ends_while_the_broker_is_away() {
     let reading = tokio::spawn(async move { read(reader.as_ref(), &split, context).await });
     tokio::time::sleep(Duration::from_millis(500)).await;
     cancel.cancel();
-    let ended = tokio::time::timeout(Duration::from_secs(1), reading).await.expect("a cancelled read ends soon");
+    let ended = tokio::time::timeout(Duration::from_secs(10), reading).await.expect("a cancelled read ends soon");
     assert_eq!(ended.unwrap().unwrap_err().code(), code::STOPPED);
 }
 
@@ -243,6 +246,53 @@ async fn position_before_the_first_row_is_an_error_and_not_a_jump() {
     assert_eq!(error.code(), code::SOURCE_TRUNCATED, "{error:?}");
     // What was wrong with the connection stays with it.
     assert_eq!(read(reader.as_ref(), &split, context()).await.unwrap().1.rows, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn error_in_the_place_of_a_row_is_no_row() {
+    for error in [RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN, RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_MSG] {
+        let cluster = cluster(&[("t", 1)]);
+        fill(&cluster, "t", 1, 0..1);
+        let (source, reader) = open(kafka(&cluster, "t")).await.unwrap();
+        let split = splits(source.as_ref(), &offer(source.as_ref()).await.range).remove(0);
+        cluster.request_errors(RDKafkaApiKey::Fetch, &[error]);
+        // The range is [0, 1): an error that counted as the row at 0 would end it.
+        let read = read(reader.as_ref(), &split, context()).await.unwrap();
+        assert_eq!((read.1.rows, read.1.first), (1, Some(0)), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_partitions_share_few_clients_and_a_bounded_part_of_the_memory() {
+    const PARTITIONS: i32 = 40;
+    let cluster = cluster(&[("t", PARTITIONS)]);
+    let (source, pool) = {
+        fill(&cluster, "t", PARTITIONS, 0..4 * PARTITIONS as usize);
+        let context = Context::default();
+        let source = kafka(&cluster, "t").build(&context).await.unwrap();
+        let (config, redactor) = KafkaConfig::from_spec(source.spec()).unwrap().client(&context.vault).unwrap();
+        let mut config = config;
+        config.set("group.id", "test");
+        (source, Pool::new(config, redactor))
+    };
+    let range = offer(source.as_ref()).await.range;
+    let starts: Vec<_> =
+        splits(source.as_ref(), &range).iter().map(|s| SplitOffsets::decode(&s.start).unwrap()).collect();
+    tokio::task::spawn_blocking(move || {
+        // Batches with ever fewer splits, each of which may then hold more; and two readers of everything at once.
+        for count in [40, 40, 20, 7, 1, 40] {
+            let lanes: Vec<_> = (0..2)
+                .flat_map(|_| &starts[..count])
+                .map(|start| pool.take(start, FetchSizes::new((64 << 20) / count, 1_000_000)).expect("a lane"))
+                .collect();
+            lanes.into_iter().for_each(|lane| pool.put(lane));
+            let (clients, bytes) = pool.held();
+            assert!(clients <= 16, "{clients} clients after a batch of {count} splits");
+            assert!(bytes <= 64 << 20, "{bytes} bytes after a batch of {count} splits");
+        }
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

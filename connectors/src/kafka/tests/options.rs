@@ -109,6 +109,7 @@ fn wrong_options_are_refused_with_what_to_do() {
         ("kafka.sasl.jaas.config", "x", code::INVALID_OPTION, "kafka.sasl.username"),
         ("kafka.ssl.truststore.location", "x", code::INVALID_OPTION, "kafka.ssl.ca.location"),
         ("kafka.request.timeout.ms", "5", code::INVALID_OPTION, "kafka.socket.timeout.ms"),
+        ("kafka.sasl.mechanism", "OAUTHBEARER", code::INVALID_OPTION, "SCRAM"),
         ("kafka.isolation.level", "both", code::INVALID_OPTION, "read_committed"),
         ("kafka.security.protocl", "ssl", code::UNKNOWN_OPTION, "kafka.security.protocol"),
         ("kafka.bootstrap.servers", " ", code::MISSING_OPTION, "host:port"),

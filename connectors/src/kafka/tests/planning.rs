@@ -53,6 +53,20 @@ fn check(known: &[(i32, i64)], found: &[(i32, i64, i64, i64)], expected: Option<
 }
 
 #[test]
+fn positions_that_are_all_of_other_topics_are_refused() {
+    let mut known = KafkaOffsets::new();
+    known.set("other", 0, Position { next: 5, epoch: None });
+    let found = || snapshot(Some("id-1"), &[(0, 0, 10, 10)]);
+    let doubt = offer(&known, found(), &ReadLimit::default()).expect_err("refused");
+    assert_eq!(doubt.error.code(), code::QUERY_CHANGED, "{:?}", doubt.error);
+    assert!(!doubt.passing);
+    // One topic of several may come and go.
+    known.set("t", 0, Position { next: 3, epoch: None });
+    let planned = plan::offer(&known, found(), &subscription(), &ReadLimit::default());
+    assert!(planned.expect("planned").is_some());
+}
+
+#[test]
 fn range_ends_at_the_last_readable_offset_and_never_below_its_start() {
     check(&[(0, 0)], &[(0, 0, 10, 10)], Some(&[(0, 0, 10)]));
     check(&[(0, 10)], &[(0, 0, 10, 10)], None);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::TryStreamExt;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::error::{Error, Result, code};
 
@@ -100,9 +100,16 @@ impl Location {
     }
 
     /// The files below a folder, in no order; none if there is no folder.
+    pub async fn files(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
+        match self.store.list(Some(folder)).try_collect().await {
+            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            listed => listed.map_err(|error| self.error(folder, error)),
+        }
+    }
+
+    /// The paths of the files below a folder, in no order; none if there is no folder.
     pub async fn paths(&self, folder: &Path) -> Result<Vec<Path>> {
-        let listed = self.store.list(Some(folder)).map_ok(|meta| meta.location);
-        listed.try_collect().await.map_err(|error| self.error(folder, error))
+        Ok(self.files(folder).await?.into_iter().map(|meta| meta.location).collect())
     }
 
     /// The names of the files below a folder, in no order; none if there is no folder.

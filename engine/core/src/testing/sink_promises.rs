@@ -54,6 +54,7 @@ macro_rules! sink_promises {
             losing_stage_is_discarded_and_the_winners_kept
             discarding_touches_no_other_batch
             discarding_may_repeat_and_needs_no_stage
+            sweeping_removes_every_stage_up_to_a_batch
             aborted_rows_are_never_seen
             batch_of_another_checkpoint_is_refused
             batch_without_rows_leaves_a_record
@@ -292,6 +293,28 @@ pub async fn discarding_may_repeat_and_needs_no_stage<H: SinkHarness>(make: Make
         harness.sink().discard(&story.key, BatchId(0), &acked.attempt).await.expect("discarded");
     }
     assert_visible(&harness, 0..10, "discarded").await;
+}
+
+/// Sweeping up to batch N removes what is left of N and of all before it, and nothing above it or of other sinks.
+pub async fn sweeping_removes_every_stage_up_to_a_batch<H: SinkHarness>(make: Make<'_, H>) {
+    let (harness, story) = (make(), Story::new());
+    let sink = harness.sink();
+    sink.sweep(&story.key, BatchId(3)).await.expect("there is nothing to sweep");
+    for batch_id in 0..3 {
+        let start = batch_id as i64 * 10;
+        story.land(sink.as_ref(), batch_id, "a", start..start + 10).await;
+        story.staged(sink.as_ref(), batch_id, "slept", 100..110).await;
+    }
+    let next = story.staged(sink.as_ref(), 3, "a", 30..40).await;
+    let other = Story::of("other").staged(sink.as_ref(), 0, "a", 40..50).await;
+    for _ in 0..2 {
+        sink.sweep(&story.key, BatchId(2)).await.expect("swept");
+    }
+    assert_visible(&harness, 0..30, "swept").await;
+    sink.publish(&next).await.expect("the stage of batch 3 is there");
+    sink.publish(&other).await.expect("the stage of the other sink is there");
+    assert_visible(&harness, 0..50, "all").await;
+    assert_eq!(harness.staged().await, 0, "nothing else is left");
 }
 
 /// A task that is given up, or just dropped, shows nothing.

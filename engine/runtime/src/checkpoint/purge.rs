@@ -31,12 +31,36 @@ impl Default for Retention {
     }
 }
 
-/// What a driver remembers of the batches that are in the log: the oldest first, each with its commit's time.
-pub type Kept = VecDeque<(BatchId, i64)>;
+/// What a driver remembers of the log, so that a purge lists nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The batches above the boundary, the oldest first, each with its commit's time.
+    pub batches: VecDeque<(BatchId, i64)>,
+    /// Files of other names: revisions, and what lay at or below the boundary when this driver started: the rest of a
+    /// purge that died, or what a driver created that woke too late.
+    pub others: Vec<(Log, BatchId, u32)>,
+}
+
+impl Kept {
+    /// The files of batches up to `last`, which are dead once the boundary says so.
+    fn files(&self, last: BatchId) -> Vec<(Log, BatchId, u32)> {
+        let batches = self.batches.iter().map(|(batch_id, _)| *batch_id);
+        let of_batch = |batch_id| [Log::Offsets, Log::Acks, Log::Commits].map(|log| (log, batch_id, 0));
+        batches.flat_map(of_batch).chain(self.others.iter().copied()).filter(|(_, at, _)| *at <= last).collect()
+    }
+
+    /// Forgets what a purge has deleted.
+    pub fn forget(&mut self, last: BatchId) {
+        self.batches.retain(|(batch_id, _)| *batch_id > last);
+        self.others.retain(|(_, batch_id, _)| *batch_id > last);
+    }
+}
 
 impl Retention {
-    /// The highest batch that may go. It never passes the newest commit − 2: a start needs two whole batches.
+    /// The highest batch that may go, once it is worth a boundary. It never passes the newest commit − 2: a start needs
+    /// two whole batches.
     pub fn purge_up_to(&self, kept: &Kept, now_ms: i64) -> Option<BatchId> {
+        let kept = &kept.batches;
         let count = kept.len() as u64;
         let spare = count.saturating_sub(self.batches_min.max(2));
         let must_go = count.saturating_sub(self.batches_max.max(2));
@@ -44,11 +68,11 @@ impl Retention {
         let too_old = |time_ms: i64| now_ms.saturating_sub(time_ms) > age_ms;
         let goes = |(at, (_, time_ms)): &(usize, &(BatchId, i64))| (*at as u64) < must_go || too_old(*time_ms);
         let last = kept.iter().enumerate().take(spare as usize).take_while(goes).last();
-        last.map(|(_, (batch_id, _))| *batch_id)
+        last.filter(|(at, _)| *at as u64 + 1 >= self.step()).map(|(_, (batch_id, _))| *batch_id)
     }
 
     /// A purge waits until so many batches may go, so that boundaries stay few.
-    pub fn step(&self) -> u64 {
+    fn step(&self) -> u64 {
         (self.batches_min / 10).clamp(1, 100)
     }
 }
@@ -59,9 +83,9 @@ impl Checkpoint {
         &self.settings.retention
     }
 
-    /// Deletes the entries of batches `first..=last`. The boundary is durable before the first delete; a purge that dies
-    /// half-way leaves names that mean nothing.
-    pub async fn purge(&self, first: BatchId, last: BatchId) -> Result<()> {
+    /// Deletes what is kept of the batches up to `last`. The boundary is durable before the first delete; a purge that
+    /// dies half-way leaves names that mean nothing, and the next driver's purge deletes them.
+    pub async fn purge(&self, kept: &Kept, last: BatchId) -> Result<()> {
         let body = BoundaryBody { batch_id: last };
         let entry = Entry { head: self.head(BoundaryBody::KIND), body };
         let number = self.next_boundary.load(Ordering::SeqCst);
@@ -70,13 +94,11 @@ impl Checkpoint {
             return self.check_fence().await;
         }
         self.next_boundary.store(number + 1, Ordering::SeqCst);
-        for log in [Log::Offsets, Log::Acks, Log::Commits] {
-            for n in first.0..=last.0 {
-                delete(&self.location, &log.path(n, 0)).await?;
-                if n == first.0 {
-                    crash_point("mid-purge", last);
-                }
+        for (deleted, (log, batch_id, revision)) in kept.files(last).into_iter().enumerate() {
+            if deleted == 1 {
+                crash_point("mid-purge", last);
             }
+            delete(&self.location, &log.path(batch_id.0, revision)).await?;
         }
         Ok(())
     }
@@ -89,7 +111,10 @@ mod tests {
     #[test]
     fn retention_keeps_the_newest_the_young_and_no_more_than_its_maximum() {
         let hour_ms = 3_600_000;
-        let kept = |count: u64| (0..count).map(|n| (BatchId(n), n as i64 * hour_ms)).collect::<Kept>();
+        let kept = |count: u64| Kept {
+            batches: (0..count).map(|n| (BatchId(n), n as i64 * hour_ms)).collect(),
+            others: Vec::new(),
+        };
         let retention = Retention { batches_min: 5, age: Duration::from_secs(10 * 3600), batches_max: 20 };
         for (count, now_hours, expected) in [
             (3, 1_000, None),    // fewer than the minimum
@@ -104,5 +129,23 @@ mod tests {
         }
         let tight = Retention { batches_min: 0, age: Duration::ZERO, batches_max: 0 };
         assert_eq!(tight.purge_up_to(&kept(8), i64::MAX), Some(BatchId(5)), "two batches stay");
+        let wide = Retention { batches_min: 50, age: Duration::ZERO, batches_max: 1_000 };
+        assert_eq!(wide.purge_up_to(&kept(54), i64::MAX), None, "four are not worth a boundary");
+        assert_eq!(wide.purge_up_to(&kept(55), i64::MAX), Some(BatchId(4)));
+    }
+
+    #[test]
+    fn revisions_and_leftovers_go_with_their_batches() {
+        let batches: VecDeque<_> = (5..8).map(|n| (BatchId(n), 0)).collect();
+        let others = vec![(Log::Offsets, BatchId(2), 0), (Log::Commits, BatchId(5), 1), (Log::Offsets, BatchId(7), 1)];
+        let mut kept = Kept { batches, others };
+        let files = kept.files(BatchId(6));
+        let expected = [Log::Offsets, Log::Acks, Log::Commits];
+        let expected = [5, 6].into_iter().flat_map(|n| expected.map(|log| (log, BatchId(n), 0)));
+        let others = [(Log::Offsets, BatchId(2), 0), (Log::Commits, BatchId(5), 1)];
+        assert_eq!(files, expected.chain(others).collect::<Vec<_>>());
+        kept.forget(BatchId(6));
+        assert_eq!(kept.batches, [(BatchId(7), 0)]);
+        assert_eq!(kept.others, [(Log::Offsets, BatchId(7), 1)]);
     }
 }

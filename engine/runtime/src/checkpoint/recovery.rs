@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidemill_core::{BatchId, Nonce};
 
+use super::Log;
+
 /// What reading a file gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<T> {
@@ -94,6 +96,8 @@ pub struct View {
     pub boundary: Option<u64>,
     /// The newest boundary is torn: a purge took place, nobody can say up to where.
     pub boundary_torn: bool,
+    /// The number that the next boundary takes.
+    pub next_boundary: u64,
     /// `commits/`
     pub commits: BTreeMap<u64, Revisions<CommitSeen>>,
     /// The newest batch that each sink with a memory shows.
@@ -102,6 +106,16 @@ pub struct View {
     pub acks: BTreeMap<u64, Revisions<AcksSeen>>,
     /// `offsets/`
     pub offsets: BTreeMap<u64, Revisions<OffsetsSeen>>,
+}
+
+impl View {
+    /// The files of the batches' logs: log, batch, revision.
+    pub fn files(&self) -> impl Iterator<Item = (Log, BatchId, u32)> {
+        fn of<T>(log: Log, entries: &BTreeMap<u64, Revisions<T>>) -> impl Iterator<Item = (Log, BatchId, u32)> {
+            entries.iter().flat_map(move |(n, entry)| entry.found.keys().map(move |r| (log, BatchId(*n), *r)))
+        }
+        of(Log::Offsets, &self.offsets).chain(of(Log::Acks, &self.acks)).chain(of(Log::Commits, &self.commits))
+    }
 }
 
 /// What a start does.

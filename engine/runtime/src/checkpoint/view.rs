@@ -91,8 +91,8 @@ impl Reader {
                 sources: entry.body.sources.into_keys().collect(),
             })
             .await?;
-        let (boundary, boundary_torn, _) = self.boundary().await?;
-        Ok(View { boundary, boundary_torn, commits, sinks: shown, acks, offsets })
+        let (boundary, boundary_torn, next_boundary) = self.boundary().await?;
+        Ok(View { boundary, boundary_torn, next_boundary, commits, sinks: shown, acks, offsets })
     }
 
     /// The highest dead batch, whether the newest boundary is torn, and the number that the next boundary takes.
@@ -148,6 +148,18 @@ impl Reader {
             }
         }
         Ok(names)
+    }
+
+    /// When the newest file of each number in a log was written, by the store's clock, in milliseconds since 1970.
+    pub async fn times(&self, log: Log) -> Result<BTreeMap<u64, i64>> {
+        let mut times: BTreeMap<u64, i64> = BTreeMap::new();
+        for meta in self.location.files(&Path::from(log.folder())).await? {
+            if let Some((number, _)) = meta.location.filename().and_then(Log::parse) {
+                let time_ms = times.entry(number).or_insert(i64::MIN);
+                *time_ms = (*time_ms).max(meta.last_modified.timestamp_millis());
+            }
+        }
+        Ok(times)
     }
 
     /// The error of an entry that is torn and must not be.

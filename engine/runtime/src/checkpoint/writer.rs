@@ -137,7 +137,7 @@ impl Checkpoint {
         let mut before: Option<View> = None;
         loop {
             let view = reader.view(sinks).await?;
-            self.next_boundary.store(reader.boundary().await?.2, Ordering::SeqCst);
+            self.next_boundary.store(view.next_boundary, Ordering::SeqCst);
             match decide(&view) {
                 Decision::Unsound(reason) => {
                     self.check_fence().await?;

@@ -52,4 +52,4 @@ pub use json::{BadRecordPolicy, Json, from_json};
 pub use plan_batch::{BatchJob, BatchRequest, SinkPlan};
 pub use scan::{StreamTable, is_streaming, sources_of};
 pub use spool::{SpoolFormat, Spooled};
-pub use unsupported::check_streaming;
+pub use unsupported::{check_streaming, volatile_functions};

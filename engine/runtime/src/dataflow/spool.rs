@@ -5,8 +5,10 @@
 //! and always those of the attempt that the other sinks show.
 //!
 //! ```text
-//! <checkpoint>/spool/<sink>/<batch>/<attempt>/<task>.arrow
+//! <checkpoint>/spool/<sink>/<batch>-<attempt>-<task>.arrow
 //! ```
+//!
+//! A batch's file stays until the next batch is committed: should its own `commits/N` be torn, it is shown again.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -87,8 +89,14 @@ impl SinkFormat for SpoolFormat {
     }
 }
 
-fn folder(sink: &str, batch_id: BatchId) -> String {
-    format!("spool/{sink}/{:020}", batch_id.0)
+/// The folder of all that waits for a sink.
+fn spool(sink: &str) -> String {
+    format!("spool/{sink}")
+}
+
+/// How the names of a batch's files begin. Batches sort by their numbers, so it tells what is older, too.
+fn of_batch(sink: &str, batch_id: BatchId) -> String {
+    format!("{}/{:020}-", spool(sink), batch_id.0)
 }
 
 #[async_trait]
@@ -126,8 +134,8 @@ impl Sink for Spooled {
     }
 
     async fn writer(&self, task: WriteTask) -> Result<Box<dyn SinkWriter>> {
-        let path =
-            Path::from(format!("{}/{}/{}.arrow", folder(&task.key.sink, task.batch_id), task.attempt, task.task));
+        let batch = of_batch(&task.key.sink, task.batch_id);
+        let path = Path::from(format!("{batch}{}-{}.arrow", task.attempt, task.task));
         let upload = Upload::start(&self.location, &path).await?;
         let ipc = StreamWriter::try_new(Vec::new(), &task.schema).map_err(encode)?;
         Ok(Box::new(SpoolWriter { task: task.task, path, upload, ipc, rows: 0, bytes: 0 }))
@@ -165,10 +173,25 @@ impl Sink for Spooled {
         Ok(published)
     }
 
-    /// The batch is committed, so nothing of it waits any more: the winner's rows go as well.
-    async fn discard(&self, key: &SinkKey, batch_id: BatchId, _: &AttemptId) -> Result<()> {
-        for path in self.location.paths(&Path::from(folder(&key.sink, batch_id))).await? {
-            delete(&self.location, &path).await?;
+    /// What lost attempts of this batch wrote, and all that older batches have shown.
+    async fn discard(&self, key: &SinkKey, batch_id: BatchId, winner: &AttemptId) -> Result<()> {
+        let batch = of_batch(&key.sink, batch_id);
+        let won = format!("{batch}{winner}-");
+        self.delete(key, |path| *path < *batch || (path.starts_with(&batch) && !path.starts_with(&won))).await
+    }
+
+    async fn sweep(&self, key: &SinkKey, last: BatchId) -> Result<()> {
+        let above = of_batch(&key.sink, last.next());
+        self.delete(key, |path| *path < *above).await
+    }
+}
+
+impl Spooled {
+    async fn delete(&self, key: &SinkKey, goes: impl Fn(&str) -> bool) -> Result<()> {
+        for path in self.location.paths(&Path::from(spool(&key.sink))).await? {
+            if goes(path.as_ref()) {
+                delete(&self.location, &path).await?;
+            }
         }
         Ok(())
     }

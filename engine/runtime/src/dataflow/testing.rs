@@ -223,6 +223,9 @@ impl Sink for Keep {
     async fn discard(&self, _: &SinkKey, _: BatchId, _: &AttemptId) -> Result<()> {
         Ok(())
     }
+    async fn sweep(&self, _: &SinkKey, _: BatchId) -> Result<()> {
+        Ok(())
+    }
 }
 
 struct KeepWriter {

@@ -4,18 +4,17 @@
 //! would need rows of other batches, or all rows of a stream that never ends. What is allowed is listed here, so a
 //! step that nobody thought of is refused too.
 
+use std::collections::BTreeSet;
+
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Distinct, Expr, JoinType, LogicalPlan, Volatility};
 use tidemill_core::error::{Error, Result, code};
-use tracing::warn;
 
 use super::errors::from_datafusion;
 use super::json::is_ours;
 use super::scan::is_streaming;
 
 /// Refuses a plan that a stream cannot run. A plan without a stream is not looked at.
-///
-/// Warns of functions whose result differs from call to call: a batch that is run again gives other rows than before.
 pub fn check_streaming(plan: &LogicalPlan) -> Result<()> {
     if !is_streaming(plan) {
         return Ok(());
@@ -113,18 +112,29 @@ fn check_expressions(plan: &LogicalPlan) -> Result<()> {
                     "drop them, or use them when reading the table that this query writes",
                 ));
             }
-            Expr::ScalarFunction(call)
-                if call.func.signature().volatility == Volatility::Volatile && !is_ours(&call.func) =>
-            {
-                let function = call.func.name();
-                warn!(function, "function gives other values when a batch is run again");
-            }
             _ => {}
         }
         Ok(TreeNodeRecursion::Continue)
     };
     plan.apply_expressions(|expr| expr.apply(&mut see)).map_err(from_datafusion)?;
     refused.unwrap_or(Ok(()))
+}
+
+/// The functions in a plan whose result differs from call to call: a batch that is run again gives other rows than
+/// before.
+pub fn volatile_functions(plan: &LogicalPlan) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    let mut see = |expr: &Expr| {
+        if let Expr::ScalarFunction(call) = expr
+            && call.func.signature().volatility == Volatility::Volatile
+            && !is_ours(&call.func)
+        {
+            found.insert(call.func.name().to_owned());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    };
+    plan.apply_with_subqueries(|node| node.apply_expressions(|expr| expr.apply(&mut see))).map_err(from_datafusion)?;
+    Ok(found)
 }
 
 fn refuse(what: &str, fix: &str) -> Result<()> {

@@ -57,6 +57,7 @@ impl MicroBatch {
                 revision: 0,
                 previous_acks: Some(nonce),
                 offsets: body.positions,
+                has_new_starts: false,
                 watermarks: body.watermarks,
             },
             receipts: body.receipts,
@@ -93,18 +94,15 @@ impl MicroBatch {
     /// Purges when enough batches may go. A purge that fails is tried again with a later batch; only a boundary whose
     /// outcome is unknown, or a newer driver, ends the run.
     async fn purge(&self, batch_id: BatchId) -> Result<()> {
-        let retention = self.checkpoint.retention();
-        let (first, last) = {
+        let (kept, last) = {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.push_back((batch_id, self.clock.now_ms()));
-            let Some(last) = retention.purge_up_to(&kept, self.clock.now_ms()) else { return Ok(()) };
-            let first = kept.front().map_or(last, |(first, _)| *first);
-            if last.0 + 1 < first.0 + retention.step() {
+            kept.batches.push_back((batch_id, self.clock.now_ms()));
+            let Some(last) = self.checkpoint.retention().purge_up_to(&kept, self.clock.now_ms()) else {
                 return Ok(());
-            }
-            (first, last)
+            };
+            (kept.clone(), last)
         };
-        match self.checkpoint.purge(first, last).await {
+        match self.checkpoint.purge(&kept, last).await {
             Ok(()) => {}
             Err(error) if error.kind() == tidemill_core::ErrorKind::Retry => {
                 warn!(%error, "old batches could not be purged");
@@ -112,7 +110,13 @@ impl MicroBatch {
             }
             Err(error) => return Err(error),
         }
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).retain(|(batch_id, _)| *batch_id > last);
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).forget(last);
+        // What drivers staged that slept past a commit, and what a process left that died between commit and discard.
+        for sink in &self.query.sinks {
+            if let Err(error) = sink.sink.sweep(&self.sink_key(&sink.name), last).await {
+                warn!(sink = sink.name, %error, "stages of purged batches could not be removed");
+            }
+        }
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! How a start goes on: from a decision about the checkpoint to the batch in hand.
 
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 
 use tidemill_core::{BatchId, Error, Guarantee, Result, code};
 use tracing::{info, warn};
@@ -8,6 +9,7 @@ use tracing::{info, warn};
 use super::{Acked, Logged, MicroBatch, Pending, Position};
 use crate::checkpoint::Log;
 use crate::checkpoint::entry::{AcksBody, Entry, OffsetsBody};
+use crate::checkpoint::purge::Kept;
 use crate::checkpoint::recovery::{Decision, View};
 use crate::checkpoint::view::SinkOfQuery;
 
@@ -34,7 +36,7 @@ impl MicroBatch {
             .map(|sink| SinkOfQuery { key: self.sink_key(&sink.name), sink: &*sink.sink })
             .collect();
         let (view, decision) = self.checkpoint.recover(&sinks).await?;
-        self.remember(&view).await?;
+        self.remember(&view, &decision).await?;
         let reader = self.checkpoint.reader();
         match decision {
             Decision::Plan { batch_id, revision } => {
@@ -81,16 +83,26 @@ impl MicroBatch {
             revision,
             previous_acks: Some(head.nonce),
             offsets: body.positions,
+            has_new_starts: false,
             watermarks: body.watermarks,
         })
     }
 
-    /// Which batches are in the log, for the purge. Their age is counted from now: only retention depends on it.
-    async fn remember(&self, view: &View) -> Result<()> {
+    /// What is in the log, for the purge. A batch is as old as the file of its commit.
+    async fn remember(&self, view: &View, decision: &Decision) -> Result<()> {
         let dead = view.boundary.map_or(0, |boundary| boundary + 1);
-        let now_ms = self.clock.now_ms();
-        let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *kept = view.commits.keys().filter(|n| **n >= dead).map(|n| (BatchId(*n), now_ms)).collect();
+        let committed = self.checkpoint.reader().times(Log::Commits).await?;
+        let batches = committed.into_iter().filter(|(n, _)| *n >= dead).map(|(n, time_ms)| (BatchId(n), time_ms));
+        let mut others: Vec<_> = view.files().filter(|(_, n, revision)| n.0 < dead || *revision > 0).collect();
+        match decision {
+            Decision::Plan { batch_id, revision } if *revision > 0 => others.push((Log::Offsets, *batch_id, *revision)),
+            Decision::RollForward { batch_id, commit_revision } if *commit_revision > 0 => {
+                others.push((Log::Commits, *batch_id, *commit_revision));
+            }
+            _ => {}
+        }
+        let kept = Kept { batches: batches.collect(), others };
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use super::handle::{Shared, StreamingQuery};
 use super::progress::StreamingQueryStatus;
 use super::run::{Run, RunSettings};
 use crate::checkpoint::{Checkpoint, CheckpointSettings, Retention};
-use crate::dataflow::{SinkPlan, Spooled, sources_of};
+use crate::dataflow::{SinkPlan, Spooled, sources_of, volatile_functions};
 use crate::frame::{DataFrame, name_sources};
 use crate::micro_batch::{MicroBatch, QueryPlan, Timings};
 use crate::session::Session;
@@ -73,6 +73,10 @@ impl QueryBuilder {
     pub(super) fn with_sink(mut self, name: impl Into<String>, frame: DataFrame, sink: SinkSetup) -> Self {
         self.sinks.push((name.into(), frame, sink));
         self
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(super) fn named(mut self, name: String) -> Self {
@@ -216,6 +220,9 @@ async fn plan_query(session: &Session, name: String, given: Vec<(String, DataFra
         };
         let sink = sink.map_err(place)?;
         sink.check_schema(plan.schema().inner()).map_err(place)?;
+        for function in volatile_functions(&plan)? {
+            warn!(query = name, sink = sink_name, function, "function gives other values when a batch is run again");
+        }
         names.push(sink_name);
         plans.push(plan);
         sinks.push(sink);

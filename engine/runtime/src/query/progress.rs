@@ -38,6 +38,8 @@ pub struct StreamingQueryProgress {
     pub sink: Option<SinkProgress>,
     /// Every sink, by name.
     pub sinks: BTreeMap<String, SinkProgress>,
+    /// Operators that keep state; there are none yet.
+    pub state_operators: Vec<Value>,
     /// The driver start that ran the batch.
     pub generation: u64,
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::checkpoint::Log;
-use crate::checkpoint::entry::{Entry, OffsetsBody};
+use crate::checkpoint::entry::{AcksBody, Entry, OffsetsBody};
 use crate::checkpoint::view::Reader;
 use crate::dataflow::sources_of;
 use crate::frame::{DataFrame, name_sources};
@@ -31,11 +31,21 @@ impl DataFrame {
         let location = Location::open_existing(checkpoint.as_ref())?;
         let reader = Reader::open(location.clone()).await?;
         let place = |error: Error| error.at("checkpoint", &location.url).at("batch", batch_id);
-        let entry = reader.binding::<OffsetsBody>(Log::Offsets, batch_id.0).await?;
-        let Entry { body, .. } = entry.ok_or_else(|| {
+        let logged = match reader.boundary().await? {
+            // A name at or below the boundary means nothing, whoever created it since.
+            (Some(boundary), _, _) if batch_id.0 <= boundary => None,
+            _ => reader.binding::<OffsetsBody>(Log::Offsets, batch_id.0).await?,
+        };
+        let Entry { head, body } = logged.ok_or_else(|| {
             let error = Error::new(code::BATCH_NOT_FOUND, format!("batch {batch_id} is not in the log"));
             place(error).fix("older batches are purged; see what is kept in the folder \"offsets\"")
         })?;
+        if let Some(acks) = reader.binding::<AcksBody>(Log::Acks, batch_id.0).await?
+            && acks.body.offsets_nonce != head.nonce
+        {
+            // The plan that it ran by is torn, and the revision that took its place was never run.
+            return Err(reader.damaged(Log::Offsets, batch_id.0));
+        }
 
         let mut plans = [self.into_plan()?];
         name_sources(&mut plans)?;

@@ -2,11 +2,13 @@
 //! what may pass, end on everything else.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidemill_core::{Error, ErrorKind, Result};
+use futures::FutureExt;
+use tidemill_core::{Error, ErrorKind, Result, code};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -56,14 +58,12 @@ impl Run {
     pub async fn run(mut self) {
         let clock = Arc::clone(&self.steps.clock);
         let cancel = CancellationToken::new();
+        let fence = self.steps.checkpoint.fence();
         let ended = {
             let stop = self.shared.stop.clone();
-            let shared = Arc::clone(&self.shared);
-            let fence_clock = Arc::clone(&clock);
-            let fence = self.steps.checkpoint.fence();
-            let watch = async move {
+            let watch = async {
                 loop {
-                    fence_clock.sleep(FENCE_EVERY).await;
+                    clock.sleep(FENCE_EVERY).await;
                     if let Err(error) = fence.check().await
                         && error.kind() == ErrorKind::Fenced
                     {
@@ -75,18 +75,35 @@ impl Run {
                 stop.cancelled().await;
                 clock.sleep(STOP_GRACE).await;
             };
+            // A panic anywhere in a step ends the query like an error: whoever waits for it is told.
+            let batches = AssertUnwindSafe(self.batches(&cancel)).catch_unwind();
             tokio::select! {
                 biased;
-                ended = self.batches(&cancel) => ended,
+                ended = batches => ended.unwrap_or_else(|panic| Err(panicked(&*panic))),
                 error = watch => Err(error),
                 () = grace => Ok(()),
             }
-            .inspect(|()| shared.set_status("Stopped", false, false))
         };
         cancel.cancel();
         self.release_clients();
+        let ended = match ended {
+            // Who asks a query to stop that waits for its broker does not ask why it waits.
+            Err(error) if error.kind() == ErrorKind::Retry && self.shared.stop.is_cancelled() => {
+                info!(query = self.shared.name, error = %error.report(), "query stopped while a step failed");
+                Ok(())
+            }
+            Err(error) if error.kind() != ErrorKind::Fenced => match fence.check().await {
+                // What went wrong may be a newer driver's doing, and that is the better word.
+                Err(fenced) if fenced.kind() == ErrorKind::Fenced => Err(fenced.because(error)),
+                _ => Err(error),
+            },
+            ended => ended,
+        };
         match &ended {
-            Ok(()) => info!(query = self.shared.name, "query ended"),
+            Ok(()) => {
+                self.shared.set_status("Stopped", false, false);
+                info!(query = self.shared.name, "query ended");
+            }
             Err(failure) => {
                 self.shared.set_status(&format!("Terminated with exception: {failure}"), false, false);
                 error!(query = self.shared.name, error = %failure.report(), "query failed");
@@ -184,7 +201,13 @@ impl Run {
         let mut first_failure = None;
         loop {
             self.shared.set_status(&format!("Processing batch {}", pending.batch_id()), true, true);
-            match self.steps.advance(&mut pending, cancel).await {
+            let before = std::mem::discriminant(&pending);
+            let advanced = self.steps.advance(&mut pending, cancel).await;
+            if std::mem::discriminant(&pending) != before {
+                // A step was done: the next one has all of its time.
+                first_failure = None;
+            }
+            match advanced {
                 Ok(committed) => {
                     self.committed = true;
                     self.report(&committed, timestamp_ms, began);
@@ -321,6 +344,7 @@ impl Run {
             sources,
             sink: if sinks.len() == 1 { sinks.values().next().cloned() } else { None },
             sinks,
+            state_operators: Vec::new(),
             generation: self.steps.checkpoint.generation().0,
         };
         info!(batch_id = %progress.batch_id, rows, duration_ms = took_ms, "batch committed");
@@ -329,6 +353,13 @@ impl Run {
         }
         self.shared.push(progress);
     }
+}
+
+/// What a panic says.
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Error::new(code::BUG, format!("the query's driver panicked: {text}"))
 }
 
 /// Rounded to one decimal, as Spark prints rates.

@@ -107,11 +107,21 @@ impl DataStreamWriter {
             self.query = self.query.checkpoint(location);
         }
         let sink = match (self.sink, self.format) {
+            (Some(_), None) if !self.partition_by.is_empty() => {
+                return Err(Error::new(code::USAGE, "the writer has a typed sink and columns to partition by")
+                    .fix("give the columns to the sink's own builder, such as Parquet::table(…).partition_by(…)"));
+            }
             (Some(sink), None) => {
                 self.options.finish("a writer with a typed sink")?;
                 sink
             }
-            (None, Some(format)) => SinkSetup::Named { format, options: self.options, partition_by: self.partition_by },
+            (None, Some(format)) => {
+                // Spark's rule: a table in memory is called as its query is.
+                if format == "memory" && !self.query.name().is_empty() && !self.options.contains("queryName") {
+                    self.options.set("queryName", self.query.name().to_owned());
+                }
+                SinkSetup::Named { format, options: self.options, partition_by: self.partition_by }
+            }
             (Some(_), Some(_)) => {
                 return Err(Error::new(code::USAGE, "the writer has both a typed sink and a format").fix("give it one"));
             }

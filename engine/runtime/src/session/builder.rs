@@ -58,13 +58,15 @@ impl SessionBuilder {
     }
 
     /// For how long a passing fault (a broker that does not answer) is tried again while a query starts: 30 s unless set.
+    /// Counted from a step's first failure: how long the step itself waits (for Kafka 30 s for an answer, 60 s for rows)
+    /// comes on top.
     #[must_use]
     pub fn retry_start(mut self, bound: Duration) -> Self {
         self.retry_start = bound;
         self
     }
 
-    /// For how long a passing fault is tried again while a query runs: 5 minutes unless set.
+    /// For how long a passing fault is tried again while a query runs, counted likewise: 5 minutes unless set.
     #[must_use]
     pub fn retry_running(mut self, bound: Duration) -> Self {
         self.retry_running = bound;

@@ -275,6 +275,20 @@ async fn discarding_leaves_no_folder_and_no_file_of_dead_processes() {
 }
 
 #[tokio::test]
+async fn sweeping_leaves_no_folder_of_batches_that_are_finished() {
+    let (table, story) = (Table::new(), Story::new());
+    let sink = table.open();
+    story.land(&sink, 0, "a", 0..10).await;
+    story.staged(&sink, 0, "slept", 0..10).await;
+    story.staged(&sink, 1, "next", 10..20).await;
+    let staging = table.own_folder(&story.key, "staging");
+    std::fs::write(staging.join("00000000000000000000/slept/.x.parquet.staged.1-2.tmp"), "torn").unwrap();
+    sink.sweep(&story.key, BatchId(0)).await.unwrap();
+    assert!(!staging.join("00000000000000000000").exists());
+    assert!(staging.join("00000000000000000001/next").exists());
+}
+
+#[tokio::test]
 async fn store_that_is_down_is_an_error_that_may_pass() {
     let (table, story) = (Table::new(), Story::new());
     let acked = story.staged(&table.open(), 0, "a", 0..10).await;

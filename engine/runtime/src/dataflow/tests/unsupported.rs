@@ -8,7 +8,7 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use tidemill_core::error::code;
 
 use super::super::testing::{Fault, Kit, Numbers};
-use super::super::{StreamTable, check_streaming};
+use super::super::{StreamTable, check_streaming, volatile_functions};
 
 async fn kit() -> Kit {
     let kit = Kit::new();
@@ -72,6 +72,18 @@ async fn row_by_row_steps_and_static_plans_pass() {
     ] {
         let plan = kit.sql(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         check_streaming(&plan).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+}
+
+#[tokio::test]
+async fn functions_that_differ_from_run_to_run_are_found_and_ours_are_not_among_them() {
+    let kit = kit().await;
+    for (sql, expected) in [
+        ("SELECT n + 1, from_json(body, 'a long')['a'] FROM numbers", &[][..]),
+        ("SELECT n FROM (SELECT n, abs(random()) AS r FROM numbers) WHERE r < 0.5 OR uuid() = ''", &["random", "uuid"]),
+    ] {
+        let found = volatile_functions(&kit.sql(sql).await.expect("a plan")).expect("a walk");
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{sql}");
     }
 }
 
