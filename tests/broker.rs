@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use tidemill::prelude::*;
+
 use crate::support::broker::{Broker, unique_topic};
 use crate::support::child::Landing;
 use crate::support::{loader, table, topic_that_ends_in_markers};
@@ -32,6 +34,38 @@ fn a_broker_that_stops_in_mid_batch_and_comes_back_after_20_seconds_completes_th
     assert!(ended.status.success(), "{}", ended.stderr);
     assert_eq!(landed(&landing), 200_000);
     assert_eq!(landing.newest("offsets"), Some(0), "one batch, as it was logged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_stays_away_ends_a_running_query_with_69_and_the_next_start_goes_on() {
+    let mut broker = Broker::start();
+    let topic = unique_topic("gone");
+    broker.create_topic(&topic, 2, &[]);
+    loader::load(broker.bootstrap(), &topic, 2, 0..1_000);
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();
+    let address = broker.bootstrap().to_owned();
+    let session = Session::builder().retry_running(Duration::from_secs(2)).build().unwrap();
+    let run = async |trigger: Trigger| {
+        let kafka = Kafka::brokers(&address).topic(&topic).start(Start::Earliest);
+        let rows = session.stream(kafka.call_timeout_ms(2_000).stuck_timeout_ms(3_000)).await?;
+        let rows = rows.select(["partition", "offset"]);
+        let query = session.query("gone").sink("table", rows, Parquet::table(at("table")));
+        query.checkpoint(at("checkpoint")).trigger(trigger).start().await
+    };
+    let query = run(Trigger::processing_time(Duration::ZERO)).await.unwrap();
+    query.process_all_available().await.unwrap();
+    broker.kill();
+    let ended = tokio::time::timeout(Duration::from_secs(60), query.await_termination()).await.expect("a bound");
+    let error = ended.expect_err("it gave up");
+    assert_eq!((error.code(), error.exit_code()), (tidemill::code::SOURCE_UNAVAILABLE, 69), "{error:?}");
+    assert!(error.to_string().contains("gave up after"), "{error}");
+    broker.restart();
+    loader::load(broker.bootstrap(), &topic, 2, 1_000..1_500);
+    run(Trigger::available_now()).await.unwrap().await_termination().await.unwrap();
+    let found = table::offsets(&root.path().join("table"));
+    let expected: Vec<_> = (0..2).flat_map(|partition| (0..750).map(move |offset| (partition, offset))).collect();
+    assert_eq!(found, expected);
 }
 
 #[test]

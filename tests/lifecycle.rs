@@ -68,6 +68,10 @@ impl Source for Peculiar {
         Ok(offer.map_or(first, |offer| offer.latest))
     }
 
+    fn start_moves(&self) -> bool {
+        true
+    }
+
     async fn next(&self, from: &Offsets, limit: &ReadLimit) -> tidemill::Result<Option<Offer>> {
         assert!(!self.panics, "out of my mind");
         self.inner().next(from, limit).await

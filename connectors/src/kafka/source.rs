@@ -180,6 +180,14 @@ impl Source for KafkaSource {
         self.until_certain(&KafkaOffsets::new(), |snapshot| self.decide_start(snapshot)).await
     }
 
+    fn start_moves(&self) -> bool {
+        match &self.config.start {
+            Start::Earliest => false,
+            Start::Latest => true,
+            Start::Offsets(topics) => topics.values().flat_map(|at| at.values()).any(|at| *at == Start::END),
+        }
+    }
+
     async fn next(&self, from: &Offsets, limit: &ReadLimit) -> Result<Option<Offer>> {
         let known = KafkaOffsets::decode(from)?;
         let subscription = &self.config.subscription;

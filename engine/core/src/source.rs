@@ -74,6 +74,12 @@ pub trait Source: Send + Sync + Debug {
     /// logged.
     async fn initial(&self) -> Result<Offsets>;
 
+    /// Whether [`Source::initial`] answers something else the later it is asked, so that rows in between would never be
+    /// read (Kafka: `latest`). Such a start is logged at once, with a batch that may be empty.
+    fn start_moves(&self) -> bool {
+        false
+    }
+
     /// What the next batch reads, from `from`; none if nothing is waiting. Never a range that shrinks or goes back: a
     /// source whose end lies below a known end fails. Partitions that appear get a start, known ones are kept for ever.
     async fn next(&self, from: &Offsets, limit: &ReadLimit) -> Result<Option<Offer>>;

@@ -57,7 +57,7 @@ impl MicroBatch {
                 revision: 0,
                 previous_acks: Some(nonce),
                 offsets: body.positions,
-                has_new_starts: false,
+                has_unlogged_start: false,
                 watermarks: body.watermarks,
             },
             receipts: body.receipts,

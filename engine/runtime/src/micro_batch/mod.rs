@@ -92,8 +92,8 @@ pub struct Position {
     pub previous_acks: Option<Nonce>,
     /// Where each source is. A source that is not in it is new, and starts at its own start.
     pub offsets: BTreeMap<String, Offsets>,
-    /// Whether a source's start is in `offsets` that no log knows yet.
-    pub has_new_starts: bool,
+    /// Whether there is a start in `offsets` that no log knows yet and that would be another one in the next run.
+    pub has_unlogged_start: bool,
     /// Watermarks for the batch.
     pub watermarks: BTreeMap<String, i64>,
 }

@@ -20,20 +20,20 @@ pub type UpTo = BTreeMap<String, Offsets>;
 
 impl MicroBatch {
     /// Gives every source that has no position yet its start. Done once in a run: a start such as "latest" would
-    /// otherwise move on with every look, past rows that arrive between two of them. The next plan is logged even if it
-    /// is empty, so that the next run starts there too.
+    /// otherwise move on with every look, past rows that arrive between two of them. After such a start the next plan is
+    /// logged even if it is empty, so that the next run starts there too.
     pub async fn start_sources(&self, mut position: Position) -> Result<Position> {
         for (name, source) in &self.query.sources {
             if !position.offsets.contains_key(name) {
                 let start = source.initial().await.map_err(|error| error.at("source", name))?;
                 position.offsets.insert(name.clone(), start);
-                position.has_new_starts = true;
+                position.has_unlogged_start |= source.start_moves();
             }
         }
         Ok(position)
     }
 
-    /// Asks every source what it has from where it stands. None if nothing is waiting anywhere, unless there are starts
+    /// Asks every source what it has from where it stands. None if nothing is waiting anywhere, unless there is a start
     /// that only this run knows.
     ///
     /// With `up_to`, nothing at or beyond those offsets is read, and a source that is not in it has nothing to give.
@@ -45,7 +45,7 @@ impl MicroBatch {
         };
         let known = position.offsets.iter().map(|(name, offsets)| (name.clone(), carried(offsets)));
         let mut sources: BTreeMap<String, SourceEntry> = known.collect();
-        let (mut latest, mut found) = (BTreeMap::new(), position.has_new_starts);
+        let (mut latest, mut found) = (BTreeMap::new(), position.has_unlogged_start);
         for (name, source) in &self.query.sources {
             let from = position.of(name)?;
             let limit = match up_to {

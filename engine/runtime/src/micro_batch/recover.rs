@@ -83,7 +83,7 @@ impl MicroBatch {
             revision,
             previous_acks: Some(head.nonce),
             offsets: body.positions,
-            has_new_starts: false,
+            has_unlogged_start: false,
             watermarks: body.watermarks,
         })
     }
