@@ -80,8 +80,9 @@ fn bare(brokers: &str, topic: &str) {
 fn land(case: &str, brokers: &str, topic: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let since = Instant::now();
-    let rows: tidemill::Result<u64> = tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+    let rows: tidemill::Result<u64> = runtime.block_on(async {
         let session = Session::builder().build()?;
         let messages = session.stream(Kafka::brokers(brokers).topic(topic).start(Start::Earliest)).await?;
         let rows = match case {

@@ -73,7 +73,10 @@ fn two_drivers_two_sinks_and_a_crash_anywhere_are_sound() {
 #[test]
 fn create_that_lands_after_its_run_has_ended_is_sound() {
     sound(Bounds { crashes: 1, in_flight: 1, ..one_driver() }, Rules::default());
-    sound(Bounds { in_flight: 1, ..without_compaction() }, Rules::default());
+    sound(Bounds { sinks: 2, crashes: 1, in_flight: 1, ..one_driver() }, Rules::default());
+    for sinks in [1, 2] {
+        sound(Bounds { sinks, in_flight: 1, ..without_compaction() }, Rules::default());
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::properties::properties;
 /// What is sent at once. Stores like S3 take at least 5 MiB.
 const PART_BYTES: usize = 8 << 20;
 /// Parts on their way while the next row group is encoded.
-const PARTS_AT_ONCE: usize = 2;
+const PARTS_AT_ONCE: usize = 1;
 /// Encoded bytes are kept in pieces as large as a part, so that none is held longer than its own part. (Pieces of 1 MiB
 /// cost a fifth of the time with glibc: it gives such buffers back to the system each time, and page faults follow.)
 const PIECE_BYTES: usize = PART_BYTES;

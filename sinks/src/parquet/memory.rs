@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A row group ends when it has so many bytes, however much is free.
-pub(super) const ROW_GROUP_BYTES_MAX: usize = 16 << 20;
+pub(super) const ROW_GROUP_BYTES_MAX: usize = 8 << 20;
 /// A row group is begun when rows of so many bytes wait.
 pub(super) const ROW_GROUP_BYTES_MIN: usize = 256 << 10;
 /// What a column of a row group in progress takes beside its bytes: its compressor, about.

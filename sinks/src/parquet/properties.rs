@@ -18,6 +18,9 @@ use super::config::Compression;
 /// So many rows of a file's first batch tell whether a column repeats.
 const SAMPLE_ROWS: usize = 1024;
 
+/// A page has about so many bytes before it is compressed.
+const PAGE_BYTES: usize = 128 << 10;
+
 /// The type under which a column is stored. Parquet has no seconds and no dates in milliseconds: readers other than
 /// Arrow would show plain numbers. What takes their place holds the same moments.
 fn stored(data_type: &DataType) -> DataType {
@@ -64,8 +67,10 @@ pub(super) fn properties(task: &WriteTask, compression: Compression, first: &Rec
         .set_key_value_metadata(Some(footer(task)))
         // Bytes bound a row group, see `file`; rows only where they are tiny.
         .set_max_row_group_row_count(Some(4 << 20))
-        // Page sizes are looked at after so many rows: rarely is fast, but a page is about 1 MiB.
-        .set_write_batch_size((1 << 20) / (bytes_of(first) / first.num_rows().max(1)).clamp(128, 1024));
+        // So small that what one step has written the next one finds in the processor's cache.
+        .set_data_page_size_limit(PAGE_BYTES)
+        // Page sizes are looked at after so many rows.
+        .set_write_batch_size((PAGE_BYTES / 2 / (bytes_of(first) / first.num_rows().max(1)).max(1)).clamp(64, 1024));
     for (field, column) in first.schema().fields().iter().zip(first.columns()) {
         if field.data_type().is_nested() {
             continue;

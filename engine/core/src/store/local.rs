@@ -257,7 +257,8 @@ impl MultipartUpload for Upload {
                     temporary.file.write_all_at(chunk, at)?;
                     at += chunk.len() as u64;
                 }
-                Ok(())
+                // Now, while the next part is made, and not all at once at the end.
+                sync(&temporary.file)
             })
             .await
         })
