@@ -63,7 +63,7 @@ async fn a_broker_that_stays_away_ends_a_running_query_with_69_and_the_next_star
     broker.restart();
     loader::load(broker.bootstrap(), &topic, 2, 1_000..1_500);
     run(Trigger::available_now()).await.unwrap().await_termination().await.unwrap();
-    let found = table::offsets(&root.path().join("table"));
+    let found = table::offsets(root.path().join("table"));
     let expected: Vec<_> = (0..2).flat_map(|partition| (0..750).map(move |offset| (partition, offset))).collect();
     assert_eq!(found, expected);
 }

@@ -1,10 +1,12 @@
 //! Damage to a real checkpoint and table, end to end: what is superseded with a warning, and what is refused by name.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use tidemill::{Error, code};
+use tidemill::prelude::*;
+use tidemill::{Error, Retention, code};
 
-use crate::support::pipeline::{land, parquet_files, rows, session, source, table_numbers};
+use crate::support::pipeline::{ended, files, land, parquet_files, rows, session, source, table_numbers};
 
 /// A checkpoint of three batches with its table, in a folder of its own.
 struct Story {
@@ -27,6 +29,16 @@ impl Story {
         land(&session(), &self.source, self.root.path()).await
     }
 
+    /// As [`Story::go_on`], and keeps two batches.
+    async fn go_on_and_purge(&self) -> Result<(), Error> {
+        let session = session();
+        let frame = session.stream(self.source.clone()).await?;
+        let query = session.query("landing").sink("table", frame, Parquet::table(self.table().to_string_lossy()));
+        let query = query.checkpoint(self.root.path().join("checkpoint").to_string_lossy());
+        let query = query.retention(Retention { batches_min: 2, age: Duration::ZERO, batches_max: 2 });
+        ended(&query.trigger(Trigger::available_now()).start().await?).await
+    }
+
     fn file(&self, log: &str, number: u64) -> PathBuf {
         self.root.path().join("checkpoint").join(log).join(format!("{number:020}"))
     }
@@ -39,7 +51,7 @@ impl Story {
     fn back_to_logged(&self) {
         std::fs::remove_file(self.file("commits", 2)).unwrap();
         std::fs::remove_file(self.file("acks", 2)).unwrap();
-        let manifests: Vec<PathBuf> = crate::support::pipeline::files(&self.table())
+        let manifests: Vec<PathBuf> = files(&self.table())
             .into_iter()
             .filter(|path| {
                 path.to_string_lossy().contains("manifest") && path.to_string_lossy().contains(&format!("{:020}", 2))
@@ -56,14 +68,14 @@ impl Story {
     }
 
     async fn is_refused(&self, expected: &[tidemill::Code], file: &Path) {
-        let before = crate::support::pipeline::files(&self.table());
+        let before = files(&self.table());
         self.source.add(rows(30..31));
         let error = self.go_on().await.expect_err("refused");
         assert!(expected.contains(&error.code()), "{error:?}");
         let name = file.file_name().unwrap().to_string_lossy();
         assert!(error.report().contains(&*name), "it names {name}: {}", error.report());
         assert_eq!(error.exit_code(), 65);
-        assert_eq!(crate::support::pipeline::files(&self.table()), before, "nothing was changed");
+        assert_eq!(files(&self.table()), before, "nothing was changed");
     }
 }
 
@@ -105,6 +117,35 @@ async fn a_torn_generation_counts_by_its_name() {
     tear(&story.file("generations", 2));
     story.go_on().await.unwrap();
     assert!(story.file("generations", 3).exists());
+}
+
+/// A purge took place, and nobody can say up to where: what lies below the newest unbroken run of entries is dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_torn_newest_boundary_counts_by_its_name() {
+    for runs in [3, 4, 7] {
+        let story = Story { root: tempfile::tempdir().unwrap(), source: source(0..0) };
+        let more = async |n: i64| {
+            story.source.add(rows(n..n + 1));
+            story.go_on_and_purge().await.unwrap();
+        };
+        for n in 0..runs {
+            more(n).await;
+        }
+        let boundaries = || files(&story.root.path().join("checkpoint/boundary"));
+        let before = boundaries();
+        let (newest, dead) = (before.last().expect("purges took place"), runs as u64 - 3);
+        assert!(!story.file("offsets", dead).exists() && story.file("offsets", dead + 1).exists());
+        // A name from below comes back too: what a driver creates that slept.
+        std::fs::copy(story.file("offsets", dead + 2), story.file("offsets", dead)).unwrap();
+        tear(newest);
+        let torn = std::fs::read(newest).unwrap();
+        more(runs).await;
+        assert_eq!(std::fs::read(newest).unwrap(), torn, "nothing is overwritten");
+        assert!(boundaries().len() > before.len(), "the next purge takes the next number: {:?}", boundaries());
+        more(runs + 1).await;
+        assert_eq!(table_numbers(&story.table()), (0..runs + 2).collect::<Vec<_>>());
+        assert!(!story.file("offsets", dead).exists(), "what came back from below is purged");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,7 +244,7 @@ async fn a_staged_file_that_somebody_removed_is_refused_and_never_made_again() {
     let story = Story::told().await;
     // Batch 2 is acknowledged and not published: its file is in neither place.
     std::fs::remove_file(story.file("commits", 2)).unwrap();
-    for file in crate::support::pipeline::files(&story.table()) {
+    for file in files(&story.table()) {
         let text = file.to_string_lossy().into_owned();
         if text.contains(&format!("part-{:020}", 2))
             || text.contains("manifest") && text.contains(&format!("{:020}", 2))

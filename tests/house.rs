@@ -138,6 +138,26 @@ fn nothing_is_a_stub() {
 }
 
 #[test]
+fn every_schedule_names_tests_that_are_there() {
+    let (sources, text) = (sources(), std::fs::read_to_string(root().join("tests/SCHEDULES.md")).unwrap());
+    let mut schedules = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ")).skip(2) {
+        let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let names: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no test: {row}");
+        for name in names {
+            let (place, test) = name.rsplit_once("::").unwrap();
+            let file = place.rsplit("::").next().unwrap();
+            let here = |path: &str| path.ends_with(&format!("/{file}.rs")) || path.contains(&format!("/{file}/"));
+            let is_there = sources.iter().any(|(path, text)| here(path) && text.contains(&format!("fn {test}")));
+            assert!(is_there, "{name} is not there");
+        }
+        schedules += 1;
+    }
+    assert!(schedules > 25, "{schedules}");
+}
+
+#[test]
 fn arrows_point_down_only() {
     let ours = ["tidemill_core", "tidemill_runtime", "tidemill_connectors", "tidemill_sinks"];
     let mut judged = 0;

@@ -1,7 +1,7 @@
 //! The pipeline dies by SIGKILL, at every point and at any moment, while a loader writes. What counts is the multiset of
 //! `(partition, offset)` that an independent reader finds in the end.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tidemill_core::Rng;
@@ -24,6 +24,17 @@ struct Story {
     rows: u64,
     random_kills: u32,
     seed: u64,
+}
+
+/// Sets its flag when a test fails around it: who waits for kills that do not come is to end.
+struct OnPanic<'a>(&'a AtomicBool);
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -52,9 +63,10 @@ impl Story {
         let limit = (self.rows / 100).to_string();
         let landing =
             Landing::new(broker.bootstrap(), &topic, root.path(), &["--max-offsets", &limit, "--keep-batches", "5"]);
-        let kills = AtomicU64::new(0);
+        let (kills, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            scope.spawn(|| self.load(broker.bootstrap(), &topic, &kills));
+            scope.spawn(|| self.load(broker.bootstrap(), &topic, &kills, &failed));
+            let _end_the_loader = OnPanic(&failed);
             self.kill_at_every_point(&landing, &kills);
             self.kill_at_random_moments(&landing, &kills);
         });
@@ -63,11 +75,11 @@ impl Story {
     }
 
     /// Writes all the rows in small portions, a share for every kill, so that each child finds something to do.
-    fn load(&self, brokers: &str, topic: &str, kills: &AtomicU64) {
+    fn load(&self, brokers: &str, topic: &str, kills: &AtomicU64, failed: &AtomicBool) {
         let loader = loader::Loader::new(brokers);
         let all = POINTS.len() as u64 + u64::from(self.random_kills);
         let (mut next, portion) = (0, (self.rows / 400).max(1));
-        while next < self.rows {
+        while next < self.rows && !failed.load(Ordering::SeqCst) {
             let share = self.rows / 10 + self.rows * 9 / 10 * (kills.load(Ordering::SeqCst) + 1) / all;
             let end = (next + portion).min(share).min(self.rows);
             if next < end {
@@ -108,6 +120,8 @@ impl Story {
             kills.fetch_add(1, Ordering::SeqCst);
         }
         println!("{in_the_middle} of {} random kills fell between log and commit", self.random_kills);
+        let aimed_well = self.random_kills < 20 || in_the_middle * 2 >= self.random_kills;
+        assert!(aimed_well, "only {in_the_middle} of {} kills fell between log and commit", self.random_kills);
     }
 
     fn check(&self, brokers: &str, topic: &str, landing: &Landing) {

@@ -1,7 +1,7 @@
 //! How a query starts, is stopped, and ends badly: what whoever waits for it is told.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,17 +10,11 @@ use tidemill::arrow::datatypes::SchemaRef;
 use tidemill::prelude::*;
 use tidemill::store::Location;
 use tidemill::store::faulty::{Fault, FaultyStore, OpKind};
-use tidemill::{Error, MemorySource, StreamingQuery, code};
+use tidemill::{Error, MemorySource, code};
 use tidemill_core::{Context, Offer, Offsets, Range, ReadLimit, Source, SourceBuilder, SourceSpec, Split};
 
-use crate::support::pipeline::{numbers, rows, schema, session, source, table_numbers};
-
-/// How long anything here may take.
-const BOUND: Duration = Duration::from_secs(20);
-
-async fn ended(query: &StreamingQuery) -> tidemill::Result<()> {
-    tokio::time::timeout(BOUND, query.await_termination()).await.expect("the query ends")
-}
+use crate::support::gate::Gate;
+use crate::support::pipeline::{BOUND, ended, numbers, rows, schema, session, source, table_numbers};
 
 /// A memory source that starts at its end, or panics in the driver.
 #[derive(Debug)]
@@ -166,15 +160,15 @@ async fn every_step_has_the_whole_time_to_try_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_newer_driver_makes_impossible_is_told_as_the_newer_driver() {
     let memory = Arc::new(InMemory::new());
-    let (reached, come) = mpsc::channel();
-    let (release, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let store = FaultyStore::new(memory.clone(), move |op| {
-        if op.kind == OpKind::Put && op.path.as_ref() == format!("offsets/{:020}", 0) {
-            reached.send(()).unwrap();
-            tokio::task::block_in_place(|| gate.lock().unwrap().recv_timeout(BOUND).unwrap());
+    let gate = Gate::new();
+    let store = FaultyStore::new(memory.clone(), {
+        let door = gate.door();
+        move |op| {
+            if op.kind == OpKind::Put && op.path.as_ref() == format!("offsets/{:020}", 0) {
+                door.pass();
+            }
+            Fault::None
         }
-        Fault::None
     });
     let (session, rows_of) = (session(), source(0..10));
     let frame = session.stream(rows_of).await.unwrap();
@@ -184,10 +178,10 @@ async fn what_a_newer_driver_makes_impossible_is_told_as_the_newer_driver() {
         query.checkpoint_at(location).trigger(Trigger::available_now())
     };
     let older = query(Location::new(store, "memory")).start().await.unwrap();
-    tokio::task::spawn_blocking(move || come.recv_timeout(BOUND).unwrap()).await.unwrap();
+    gate.reached().await;
     let newer = query(Location::new(memory, "memory")).sink("more", frame.clone(), more.clone());
     ended(&newer.start().await.unwrap()).await.unwrap();
-    release.send(()).unwrap();
+    gate.open();
     let error = ended(&older).await.expect_err("fenced");
     assert_eq!((error.code(), error.exit_code()), (code::FENCED, 75), "{error:?}");
     assert!(error.report().contains(code::QUERY_CHANGED.id), "its cause is told too: {}", error.report());

@@ -2,6 +2,7 @@
 
 pub mod broker;
 pub mod child;
+pub mod gate;
 pub mod loader;
 pub mod pipeline;
 pub mod table;

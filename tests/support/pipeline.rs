@@ -9,6 +9,14 @@ use tidemill::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use tidemill::prelude::*;
 use tidemill::{MemorySource, Retention};
 
+/// How long a query may take to end.
+pub const BOUND: Duration = Duration::from_secs(20);
+
+/// Waits, within a bound, for a query to end by itself.
+pub async fn ended(query: &StreamingQuery) -> tidemill::Result<()> {
+    tokio::time::timeout(BOUND, query.await_termination()).await.expect("the query ends")
+}
+
 /// One column, `n`.
 pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]))

@@ -25,8 +25,8 @@ use object_store::{
 
 use super::Store;
 
-/// Set by the first sync that fails, for the whole process.
-static POISONED: AtomicBool = AtomicBool::new(false);
+/// The disk, as long as the process lives.
+static DISK: Disk = Disk { syncing: &Fsync, poisoned: AtomicBool::new(false) };
 /// Makes temporary names unique within the process.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
@@ -59,16 +59,21 @@ impl std::error::Error for NotDurable {}
 pub struct DurableLocal {
     root: PathBuf,
     files: Arc<LocalFileSystem>,
+    disk: &'static Disk,
 }
 
 impl DurableLocal {
     /// Opens a folder, and makes it (durably) if it is not there.
     pub fn open(root: &std::path::Path) -> std::io::Result<Self> {
+        DurableLocal::open_on(root, &DISK)
+    }
+
+    fn open_on(root: &std::path::Path, disk: &'static Disk) -> std::io::Result<Self> {
         let root = std::path::absolute(root)?;
-        make_folder(&root)?;
+        disk.make_folder(&root)?;
         let root = root.canonicalize()?;
         let files = LocalFileSystem::new_with_prefix(&root).map_err(std::io::Error::other)?;
-        Ok(DurableLocal { root, files: Arc::new(files) })
+        Ok(DurableLocal { root, files: Arc::new(files), disk })
     }
 
     /// The folder.
@@ -90,10 +95,10 @@ impl std::fmt::Display for DurableLocal {
 #[async_trait]
 impl Store for DurableLocal {
     async fn make_durable(&self, path: &Path) -> Result<()> {
-        let file = self.file(path)?;
+        let (file, disk) = (self.file(path)?, self.disk);
         blocking(path, move || {
-            sync(&File::open(&file)?)?;
-            sync_folder_of(&file)
+            disk.sync(&file, &File::open(&file)?)?;
+            disk.sync_folder_of(&file)
         })
         .await
     }
@@ -112,15 +117,15 @@ impl ObjectStore for DurableLocal {
                 });
             }
         };
-        let target = self.file(path)?;
+        let (target, disk) = (self.file(path)?, self.disk);
         blocking(path, move || {
-            let temporary = Temporary::create(&target)?;
+            let temporary = Temporary::create(disk, &target)?;
             let mut at = 0;
             for chunk in &payload {
                 temporary.file.write_all_at(chunk, at)?;
                 at += chunk.len() as u64;
             }
-            sync(&temporary.file)?;
+            temporary.sync()?;
             temporary.take_name(&target, overwrite)
         })
         .await?;
@@ -128,10 +133,10 @@ impl ObjectStore for DurableLocal {
     }
 
     async fn put_multipart_opts(&self, path: &Path, _options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        let target = self.file(path)?;
+        let (target, disk) = (self.file(path)?, self.disk);
         let temporary = blocking(path, {
             let target = target.clone();
-            move || Temporary::create(&target)
+            move || Temporary::create(disk, &target)
         })
         .await?;
         Ok(Box::new(Upload { path: path.clone(), target, temporary: Some(Arc::new(temporary)), at: 0 }))
@@ -167,14 +172,14 @@ impl ObjectStore for DurableLocal {
 
     /// Copies by linking: both names show one file. Its bytes never change, since every write makes a new file.
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        let (source, target) = (self.file(from)?, self.file(to)?);
+        let (source, target, disk) = (self.file(from)?, self.file(to)?, self.disk);
         blocking(from, {
             let source = source.clone();
             move || File::open(&source).map(drop)
         })
         .await?;
         blocking(to, move || {
-            make_folder_of(&target)?;
+            disk.make_folder_of(&target)?;
             if let CopyMode::Overwrite = options.mode {
                 let temporary = temporary_name(&target);
                 std::fs::hard_link(&source, &temporary)?;
@@ -182,7 +187,7 @@ impl ObjectStore for DurableLocal {
             } else {
                 std::fs::hard_link(&source, &target)?;
             }
-            sync_folder_of(&target)
+            disk.sync_folder_of(&target)
         })
         .await
     }
@@ -193,23 +198,26 @@ impl ObjectStore for DurableLocal {
 struct Temporary {
     path: PathBuf,
     file: File,
+    disk: &'static Disk,
 }
 
 impl Temporary {
-    fn create(target: &std::path::Path) -> std::io::Result<Self> {
-        if POISONED.load(Ordering::SeqCst) {
-            return Err(std::io::Error::other(NotDurable(None)));
-        }
+    fn create(disk: &'static Disk, target: &std::path::Path) -> std::io::Result<Self> {
+        disk.check()?;
         let path = temporary_name(target);
         let open = || File::options().write(true).create_new(true).open(&path);
         let file = match open() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                make_folder_of(target)?;
+                disk.make_folder_of(target)?;
                 open()?
             }
             other => other?,
         };
-        Ok(Temporary { path, file })
+        Ok(Temporary { path, file, disk })
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.disk.sync(&self.path, &self.file)
     }
 
     /// Gives the (synced) file its name. Without `overwrite` a taken name is `AlreadyExists`.
@@ -219,7 +227,7 @@ impl Temporary {
         } else {
             std::fs::hard_link(&self.path, target)?;
         }
-        sync_folder_of(target)
+        self.disk.sync_folder_of(target)
     }
 }
 
@@ -264,7 +272,7 @@ impl MultipartUpload for Upload {
                     at += chunk.len() as u64;
                 }
                 // Now, while the next part is made, and not all at once at the end.
-                sync(&temporary.file)
+                temporary.sync()
             })
             .await
         })
@@ -274,7 +282,7 @@ impl MultipartUpload for Upload {
         let temporary = self.temporary.take().ok_or_else(|| finished(&self.path))?;
         let target = self.target.clone();
         blocking(&self.path, move || {
-            sync(&temporary.file)?;
+            temporary.sync()?;
             temporary.take_name(&target, true)
         })
         .await?;
@@ -291,38 +299,69 @@ fn finished(path: &Path) -> Error {
     Error::Generic { store: "DurableLocal", source: format!("the upload of {path} is over").into() }
 }
 
-fn make_folder_of(target: &std::path::Path) -> std::io::Result<()> {
-    target.parent().map_or(Ok(()), make_folder)
+/// How a file or a folder gets from the page cache to the disk. Tests put another in its place, which notes the order
+/// of what happens, or fails.
+trait Syncing: std::fmt::Debug + Send + Sync {
+    fn sync(&self, path: &std::path::Path, file: &File) -> std::io::Result<()>;
 }
 
-/// Makes a folder with its parents, and syncs the parent of each that is new.
-fn make_folder(folder: &std::path::Path) -> std::io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    make_folder_of(folder)?;
-    match std::fs::create_dir(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !folder.is_dir() => return Err(error),
-        _ => {}
-    }
-    sync_folder_of(folder)
-}
+/// The system's own way.
+#[derive(Debug)]
+struct Fsync;
 
-fn sync_folder_of(target: &std::path::Path) -> std::io::Result<()> {
-    match target.parent() {
-        Some(folder) => sync(&File::open(folder)?),
-        None => Ok(()),
+impl Syncing for Fsync {
+    fn sync(&self, _path: &std::path::Path, file: &File) -> std::io::Result<()> {
+        file.sync_all()
     }
 }
 
-fn sync(file: &File) -> std::io::Result<()> {
-    if POISONED.load(Ordering::SeqCst) {
-        return Err(std::io::Error::other(NotDurable(None)));
+/// What makes writes durable, and remembers that it once could not.
+#[derive(Debug)]
+struct Disk {
+    syncing: &'static dyn Syncing,
+    /// Set by the first sync that fails.
+    poisoned: AtomicBool,
+}
+
+impl Disk {
+    fn check(&self) -> std::io::Result<()> {
+        match self.poisoned.load(Ordering::SeqCst) {
+            true => Err(std::io::Error::other(NotDurable(None))),
+            false => Ok(()),
+        }
     }
-    file.sync_all().map_err(|error| {
-        POISONED.store(true, Ordering::SeqCst);
-        std::io::Error::other(NotDurable(Some(error)))
-    })
+
+    fn sync(&self, path: &std::path::Path, file: &File) -> std::io::Result<()> {
+        self.check()?;
+        self.syncing.sync(path, file).map_err(|error| {
+            self.poisoned.store(true, Ordering::SeqCst);
+            std::io::Error::other(NotDurable(Some(error)))
+        })
+    }
+
+    fn sync_folder_of(&self, target: &std::path::Path) -> std::io::Result<()> {
+        match target.parent() {
+            Some(folder) => self.sync(folder, &File::open(folder)?),
+            None => Ok(()),
+        }
+    }
+
+    fn make_folder_of(&self, target: &std::path::Path) -> std::io::Result<()> {
+        target.parent().map_or(Ok(()), |folder| self.make_folder(folder))
+    }
+
+    /// Makes a folder with its parents, and syncs the parent of each that is new.
+    fn make_folder(&self, folder: &std::path::Path) -> std::io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        self.make_folder_of(folder)?;
+        match std::fs::create_dir(folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !folder.is_dir() => return Err(error),
+            _ => {}
+        }
+        self.sync_folder_of(folder)
+    }
 }
 
 /// Runs file work off the async workers and gives its error the form that `object_store` uses.
@@ -345,3 +384,6 @@ async fn blocking<T: Send + 'static>(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

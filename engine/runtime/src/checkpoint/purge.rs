@@ -86,14 +86,18 @@ impl Checkpoint {
     /// Deletes what is kept of the batches up to `last`. The boundary is durable before the first delete; a purge that
     /// dies half-way leaves names that mean nothing, and the next driver's purge deletes them.
     pub async fn purge(&self, kept: &Kept, last: BatchId) -> Result<()> {
-        let body = BoundaryBody { batch_id: last };
-        let entry = Entry { head: self.head(BoundaryBody::KIND), body };
-        let number = self.next_boundary.load(Ordering::SeqCst);
-        if let Created::Lost(_) = self.create(&Log::Boundary.path(number, 0), encode(&entry)).await? {
-            // Another driver purges here. Its boundary is as good as ours; the fence check ends one of us.
-            return self.check_fence().await;
+        // A boundary never goes back: what another driver has declared dead stays so.
+        if last.0 >= self.dead.load(Ordering::SeqCst) {
+            let body = BoundaryBody { batch_id: last };
+            let entry = Entry { head: self.head(BoundaryBody::KIND), body };
+            let number = self.next_boundary.load(Ordering::SeqCst);
+            if let Created::Lost(_) = self.create(&Log::Boundary.path(number, 0), encode(&entry)).await? {
+                // Another driver purges here. Its boundary is as good as ours; the fence check ends one of us.
+                return self.check_fence().await;
+            }
+            self.next_boundary.store(number + 1, Ordering::SeqCst);
+            self.dead.fetch_max(last.0 + 1, Ordering::SeqCst);
         }
-        self.next_boundary.store(number + 1, Ordering::SeqCst);
         for (deleted, (log, batch_id, revision)) in kept.files(last).into_iter().enumerate() {
             if deleted == 1 {
                 crash_point("mid-purge", last);

@@ -51,6 +51,8 @@ pub struct Checkpoint {
     run_id: RunId,
     /// The number of the first boundary that this driver has not seen.
     pub(super) next_boundary: AtomicU64,
+    /// The number of batches whose names are dead, as far as it has seen: one more than the highest of them.
+    pub(super) dead: AtomicU64,
 }
 
 /// Looks for a newer driver. It gives clean errors and ends old drivers soon; safety never rests on it.
@@ -98,6 +100,7 @@ impl Checkpoint {
             generation: Generation(0),
             run_id: RunId::random(&*rng),
             next_boundary: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
             rng,
         };
         checkpoint.query_id = checkpoint.adopt_metadata().await?;
@@ -138,6 +141,7 @@ impl Checkpoint {
         loop {
             let view = reader.view(sinks).await?;
             self.next_boundary.store(view.next_boundary, Ordering::SeqCst);
+            self.dead.fetch_max(view.boundary.map_or(0, |boundary| boundary + 1), Ordering::SeqCst);
             match decide(&view) {
                 Decision::Unsound(reason) => {
                     self.check_fence().await?;
@@ -207,7 +211,10 @@ impl Checkpoint {
             let number = self.next_boundary.load(Ordering::SeqCst);
             let dead = match reader.entry::<BoundaryBody>(Log::Boundary, number, 0).await? {
                 None => return Ok(()),
-                Some(Parsed::Good(boundary)) => boundary.body.batch_id >= batch_id,
+                Some(Parsed::Good(boundary)) => {
+                    self.dead.fetch_max(boundary.body.batch_id.0 + 1, Ordering::SeqCst);
+                    boundary.body.batch_id >= batch_id
+                }
                 // Somebody else purges here, and nobody can say up to where.
                 Some(Parsed::Torn(_)) => true,
             };

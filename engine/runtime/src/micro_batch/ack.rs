@@ -30,7 +30,7 @@ impl MicroBatch {
             watermarks: plan.watermarks.clone(),
             state: Vec::new(),
             sinks,
-            ranges: ranges(&logged),
+            ranges: ranges(plan),
         };
         let batch_id = body.batch_id;
         let create = self.checkpoint.create_acks(body);

@@ -10,13 +10,18 @@ impl MicroBatch {
     pub(super) async fn log_offsets(&self, planned: &Planned) -> Result<Logged> {
         self.checkpoint.check_fence().await?;
         let create = self.checkpoint.create_offsets(planned.body.clone(), planned.revision);
-        let logged = self.timings.phase(&*self.clock, "walCommit", create).await?;
+        let create = self.timings.phase(&*self.clock, "walCommit", create);
+        // While the disk works, the tasks are planned: nothing is read before the log says so.
+        let (logged, transformed) = tokio::join!(create, self.transform(&planned.body));
+        let logged = logged?;
         let batch_id = planned.body.batch_id;
         crash_point("log", batch_id);
         if logged.adopted {
             self.contested(batch_id);
             self.check_program(&logged.entry)?;
         }
-        Ok(Logged { entry: logged.entry, latest: planned.latest.clone() })
+        // Another driver's ranges are planned when they are run, and so is what could not be planned now.
+        let transformed = transformed.ok().filter(|_| !logged.adopted);
+        Ok(Logged { entry: logged.entry, latest: planned.latest.clone(), transformed })
     }
 }

@@ -111,6 +111,8 @@ pub struct Planned {
 pub struct Logged {
     entry: Entry<OffsetsBody>,
     latest: BTreeMap<String, Offsets>,
+    /// The plan of its first execution, if it was made meanwhile.
+    transformed: Option<transform::Transformed>,
 }
 
 /// A batch of which one attempt has won, durably.

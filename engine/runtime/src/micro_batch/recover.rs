@@ -35,8 +35,23 @@ impl MicroBatch {
             .filter(remembers)
             .map(|sink| SinkOfQuery { key: self.sink_key(&sink.name), sink: &*sink.sink })
             .collect();
-        let (view, decision) = self.checkpoint.recover(&sinks).await?;
-        self.remember(&view, &decision).await?;
+        let mut before = None;
+        loop {
+            let (view, decision) = self.checkpoint.recover(&sinks).await?;
+            match self.resume(&view, decision).await {
+                // What was there a moment ago may have been purged since: then the view is another one now.
+                Err(error) if error.code() == code::CHECKPOINT_DAMAGED && before.as_ref() != Some(&view) => {
+                    self.checkpoint.check_fence().await?;
+                    before = Some(view);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Reads what a decision is about.
+    async fn resume(&self, view: &View, decision: Decision) -> Result<Resume> {
+        self.remember(view, &decision).await?;
         let reader = self.checkpoint.reader();
         match decision {
             Decision::Plan { batch_id, revision } => {
@@ -52,7 +67,7 @@ impl MicroBatch {
                 self.check_program(&entry)?;
                 info!(%batch_id, "a logged batch is run again");
                 self.contested(batch_id);
-                Ok(Resume::Finish(Pending::Logged(Logged { entry, latest: Default::default() })))
+                Ok(Resume::Finish(Pending::Logged(Logged { entry, latest: Default::default(), transformed: None })))
             }
             Decision::RollForward { batch_id, commit_revision } => {
                 if commit_revision > 0 {

@@ -6,6 +6,7 @@ use tidemill_core::crash::crash_point;
 use tidemill_core::{AttemptId, BatchId, Receipt, Result, Split};
 use tokio_util::sync::CancellationToken;
 
+use super::transform::Transformed;
 use super::{Logged, MicroBatch};
 use crate::dataflow::BatchOutcome;
 
@@ -19,11 +20,14 @@ pub struct Written {
 
 impl MicroBatch {
     /// Runs one attempt of a logged batch, over exactly its ranges.
-    pub(super) async fn write(&self, logged: &Logged, cancel: &CancellationToken) -> Result<Written> {
+    pub(super) async fn write(&self, logged: &mut Logged, cancel: &CancellationToken) -> Result<Written> {
         let batch_id = logged.entry.body.batch_id;
-        let attempt = self.next_attempt();
-        let splits = self.splits(logged)?;
-        let job = self.transform(logged, splits.clone(), attempt.clone()).await?;
+        // A plan runs once: the next attempt makes its own.
+        let transformed = match logged.transformed.take() {
+            Some(transformed) => transformed,
+            None => self.transform(&logged.entry.body).await?,
+        };
+        let Transformed { attempt, splits, job } = transformed;
         let run = self.executor.execute(job, cancel.child_token());
         let outcome = self.timings.phase(&*self.clock, "addBatch", run).await.inspect_err(|_| {
             // What the attempt staged is nobody's: it is swept after the commit.
