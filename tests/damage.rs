@@ -112,6 +112,32 @@ async fn a_torn_newest_commit_is_made_again_with_a_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_whose_commit_was_torn_is_kept_as_one() {
+    let root = tempfile::tempdir().unwrap();
+    let commits = root.path().join("checkpoint/commits");
+    let source = source(0..1);
+    for n in 1..7 {
+        let session = session();
+        let frame = session.stream(source.clone()).await.unwrap();
+        let query = session
+            .query("kept")
+            .sink("table", frame, Parquet::table(root.path().join("table").to_string_lossy()))
+            .checkpoint(root.path().join("checkpoint").to_string_lossy())
+            .retention(tidemill::Retention { batches_min: 2, age: std::time::Duration::ZERO, batches_max: 2 })
+            .trigger(Trigger::available_now());
+        query.start().await.unwrap().await_termination().await.unwrap();
+        let mut kept = crate::support::pipeline::files(&commits);
+        kept.retain(|path| path.extension().is_none());
+        assert!(kept.len() >= n.min(2), "a start needs two whole batches: {kept:?}");
+        match n {
+            5 => tear(kept.last().unwrap()),
+            _ => source.add(rows(n as i64..n as i64 + 1)),
+        }
+    }
+    assert_eq!(table_numbers(&root.path().join("table")), (0..5).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_torn_generation_counts_by_its_name() {
     let story = Story::told().await;
     tear(&story.file("generations", 2));

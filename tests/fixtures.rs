@@ -1,5 +1,5 @@
-//! Checkpoints and tables that earlier versions wrote: they are still read, and gone on with from exactly where they stand.
-//! `fixtures/README.md` says how each was made.
+//! Checkpoints and tables that earlier versions wrote: they are still read, and gone on with from exactly where they
+//! stand. `fixtures/README.md` says how each was made.
 
 use std::path::Path;
 

@@ -51,8 +51,8 @@ impl Drop for Gate {
 }
 
 impl Door {
-    /// Waits until the gate is open. Scripts cannot wait as futures do; nor may this need the runtime's clock, which a test
-    /// that fails takes with it.
+    /// Waits until the gate is open. Scripts cannot wait as futures do; nor may this need the runtime's clock, which a
+    /// test that fails takes with it.
     pub fn pass(&self) {
         self.0.send_modify(|stage| *stage = if *stage < Stage::Reached { Stage::Reached } else { *stage });
         tokio::task::block_in_place(|| {

@@ -179,6 +179,7 @@ impl ObjectStore for DurableLocal {
         })
         .await?;
         blocking(to, move || {
+            disk.check()?;
             disk.make_folder_of(&target)?;
             if let CopyMode::Overwrite = options.mode {
                 let temporary = temporary_name(&target);

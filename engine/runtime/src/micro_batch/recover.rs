@@ -106,8 +106,16 @@ impl MicroBatch {
     /// What is in the log, for the purge. A batch is as old as the file of its commit.
     async fn remember(&self, view: &View, decision: &Decision) -> Result<()> {
         let dead = view.boundary.map_or(0, |boundary| boundary + 1);
+        let next = match decision {
+            Decision::Plan { batch_id, .. } | Decision::Run { batch_id } | Decision::RollForward { batch_id, .. } => {
+                *batch_id
+            }
+            Decision::Unsound(_) => BatchId(0),
+        };
         let committed = self.checkpoint.reader().times(Log::Commits).await?;
-        let batches = committed.into_iter().filter(|(n, _)| *n >= dead).map(|(n, time_ms)| (BatchId(n), time_ms));
+        // The batch in hand is added when it is committed, also if there is a torn commit of it.
+        let batches = committed.into_iter().filter(|(n, _)| (dead..next.0).contains(n));
+        let batches = batches.map(|(n, time_ms)| (BatchId(n), time_ms));
         let mut others: Vec<_> = view.files().filter(|(_, n, revision)| n.0 < dead || *revision > 0).collect();
         match decision {
             Decision::Plan { batch_id, revision } if *revision > 0 => others.push((Log::Offsets, *batch_id, *revision)),
