@@ -109,6 +109,22 @@ pub struct View {
 }
 
 impl View {
+    /// The first batch whose names count.
+    pub fn first_alive(&self) -> u64 {
+        let stated = self.boundary.map_or(0, |boundary| boundary + 1);
+        if !self.boundary_torn {
+            return stated;
+        }
+        // A purge up to some batch that nobody can name any more: what lies below the newest unbroken run is dead.
+        let mut first = self.offsets.keys().chain(self.commits.keys()).max().copied().unwrap_or(stated);
+        let whole =
+            |n: u64| self.commits.contains_key(&n) && self.acks.contains_key(&n) && self.offsets.contains_key(&n);
+        while first > stated && whole(first - 1) {
+            first -= 1;
+        }
+        first
+    }
+
     /// The files of the batches' logs: log, batch, revision.
     pub fn files(&self) -> impl Iterator<Item = (Log, BatchId, u32)> {
         fn of<T>(log: Log, entries: &BTreeMap<u64, Revisions<T>>) -> impl Iterator<Item = (Log, BatchId, u32)> {
@@ -195,23 +211,8 @@ pub fn decide(view: &View) -> Decision {
     }
 }
 
-/// The first batch whose names count.
-fn first_alive(view: &View) -> u64 {
-    let stated = view.boundary.map_or(0, |boundary| boundary + 1);
-    if !view.boundary_torn {
-        return stated;
-    }
-    // A purge up to some batch that nobody can name any more: what lies below the newest unbroken run is dead.
-    let mut first = view.offsets.keys().chain(view.commits.keys()).max().copied().unwrap_or(stated);
-    let whole = |n: u64| view.commits.contains_key(&n) && view.acks.contains_key(&n) && view.offsets.contains_key(&n);
-    while first > stated && whole(first - 1) {
-        first -= 1;
-    }
-    first
-}
-
 fn check(view: &View) -> Result<Decision, Reason> {
-    let first = first_alive(view);
+    let first = view.first_alive();
     let top = |numbers: Option<u64>| numbers.filter(|n| *n >= first);
     let offsets = top(view.offsets.keys().next_back().copied());
     let acks = top(view.acks.keys().next_back().copied());

@@ -141,7 +141,7 @@ impl Checkpoint {
         loop {
             let view = reader.view(sinks).await?;
             self.next_boundary.store(view.next_boundary, Ordering::SeqCst);
-            self.dead.fetch_max(view.boundary.map_or(0, |boundary| boundary + 1), Ordering::SeqCst);
+            self.dead.fetch_max(view.first_alive(), Ordering::SeqCst);
             match decide(&view) {
                 Decision::Unsound(reason) => {
                     self.check_fence().await?;

@@ -105,7 +105,7 @@ impl MicroBatch {
 
     /// What is in the log, for the purge. A batch is as old as the file of its commit.
     async fn remember(&self, view: &View, decision: &Decision) -> Result<()> {
-        let dead = view.boundary.map_or(0, |boundary| boundary + 1);
+        let dead = view.first_alive();
         let next = match decision {
             Decision::Plan { batch_id, .. } | Decision::Run { batch_id } | Decision::RollForward { batch_id, .. } => {
                 *batch_id
