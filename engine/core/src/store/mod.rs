@@ -63,7 +63,8 @@ impl Location {
         let path = local_path(text)?;
         let local = DurableLocal::open(path).map_err(|error| {
             let error = object_store::Error::Generic { store: "DurableLocal", source: error.into() };
-            store_error(error).with_code(code::STORE_REFUSED).at("location", text)
+            let error = store_error(error).with_code(code::STORE_REFUSED).at("location", text);
+            error.fix("name a folder that this user may make and write to")
         })?;
         let url = local.root().display().to_string();
         Ok(Location { store: Arc::new(local), url })
