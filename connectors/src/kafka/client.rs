@@ -94,6 +94,11 @@ impl Client {
         }
     }
 
+    /// Waits inside the library, at most this long: it ends early when the library has something to say.
+    pub(super) fn pause(&self, at_most: Duration) {
+        let _ = self.consumer().poll(at_most);
+    }
+
     /// The last reason that the library gave, if it is not over.
     pub(super) fn reason(&self) -> Option<String> {
         self.consumer().context().said().reason.clone()

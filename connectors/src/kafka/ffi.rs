@@ -42,8 +42,6 @@ impl Code {
     pub(super) const OFFSET_RESET: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET as i32);
     pub(super) const UNKNOWN_TOPIC: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART as i32);
     pub(super) const UNKNOWN_TOPIC_LOCAL: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC as i32);
-    pub(super) const UNKNOWN_PARTITION_LOCAL: Code =
-        Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION as i32);
     pub(super) const INVALID_TOPIC: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION as i32);
     pub(super) const TOPIC_DENIED: Code =
         Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED as i32);

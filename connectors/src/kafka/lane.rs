@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use tidemill_core::{Error, Result, code};
@@ -32,6 +32,10 @@ const NOT_SEEN: i64 = i64::MIN;
 
 /// How long a seek may take to be taken notice of (it only has to reach the library's own thread).
 const SEEK_BOUND: Duration = Duration::from_secs(10);
+
+/// How often a seek is tried that comes too early, and the pause between two tries.
+const SEEK_TRIES: u32 = 1_000;
+const SEEK_PAUSE: Duration = Duration::from_millis(10);
 
 /// How much the library may fetch ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,13 +154,13 @@ impl Lane {
         Ok(())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a thread of its own, between two calls of the library")]
     fn seek_to(&self, at: &SplitOffsets) -> Result<()> {
-        let begun = Instant::now();
+        let mut tries = SEEK_TRIES;
         loop {
+            tries -= 1;
             match ffi::seek(&self.client, &self.topic, self.partition, at.next, at.epoch, SEEK_BOUND) {
                 // While the client takes another partition off, it does not begin with this one.
-                Err((Code::STATE, _)) if begun.elapsed() < SEEK_BOUND => std::thread::sleep(Duration::from_millis(5)),
+                Err((Code::STATE, _)) if tries > 0 => self.client.pause(SEEK_PAUSE),
                 Err((_, text)) => {
                     let what = format!("no seek to {}: {}", at.next, self.client.clean(&text));
                     return Err(Error::new(code::SOURCE_UNAVAILABLE, what));

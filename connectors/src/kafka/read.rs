@@ -360,10 +360,6 @@ impl Range<'_> {
         let error = match code {
             Code::OFFSET_RESET => self.out_of_range(lane, &text),
             Code::TOPIC_DENIED | Code::CLUSTER_DENIED => denied_right("fetch", &text),
-            Code::UNKNOWN_TOPIC | Code::UNKNOWN_TOPIC_LOCAL | Code::UNKNOWN_PARTITION_LOCAL => {
-                // Brokers say this in passing. The watch asks whether it is so, if nothing comes.
-                return Ok(());
-            }
             Code::UNSUPPORTED_CODEC => {
                 Error::new(code::BAD_RECORD, format!("a message is compressed in a way this build lacks: {text}"))
                     .fix("build with the codec's feature of rdkafka, or write with another codec")
@@ -375,7 +371,8 @@ impl Range<'_> {
                 Error::new(code::INVALID_OPTION, format!("a message is larger than what may be fetched: {text}"))
                     .fix("raise \"kafka.fetch.message.max.bytes\" and \"kafka.receive.message.max.bytes\"")
             }
-            // The rest passes, or the range gets stuck and says so.
+            // The rest passes (brokers even say in passing that there is no such topic), or nothing comes: then the watch
+            // asks whether it is so, and at last the range is stuck and says so.
             _ => {
                 tracing::debug!(at = place, code = code.0, text, "kafka reports");
                 return Ok(());
