@@ -55,6 +55,27 @@ pub fn formats() -> Registry {
     registry
 }
 
+/// What a program's `main` gives back: the documented code of its error (0 without one), which is told on standard error.
+///
+/// ```no_run
+/// # async fn run() -> tidemill::Result<()> { Ok(()) }
+/// #[tokio::main]
+/// async fn main() -> std::process::ExitCode {
+///     tidemill::exit_code(run().await)
+/// }
+/// ```
+pub fn exit_code(outcome: Result<()>) -> std::process::ExitCode {
+    use std::io::Write as _;
+    match outcome {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody may be there to read it; the code is for whoever started the program.
+            let _ = writeln!(std::io::stderr(), "{}", error.report());
+            error.exit_code().into()
+        }
+    }
+}
+
 /// Begins a session that knows every format of this build. Part of the [`prelude`], so that it reads
 /// `Session::builder()`.
 pub trait BuildSession {

@@ -189,6 +189,32 @@ impl KafkaConfig {
     }
 }
 
+/// Refuses addresses that the library would read as something else, or wait for in vain: it takes 99999 for port 34463.
+fn check_servers(servers: &str) -> Result<()> {
+    for server in servers.split(',').map(str::trim) {
+        let address = match server.split_once("://") {
+            Some((protocol, address)) => {
+                let known = ["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"];
+                known.contains(&protocol.to_lowercase().as_str()).then_some(address)
+            }
+            None => Some(server),
+        };
+        let port = |address: &str| match address.rsplit_once(':') {
+            // An IPv6 address without a port ends in a bracket.
+            Some((host, port)) if !address.ends_with(']') => {
+                !host.is_empty() && port.parse().is_ok_and(|port: u16| port > 0)
+            }
+            _ => !address.is_empty(),
+        };
+        if !address.is_some_and(port) {
+            return Err(Error::new(code::INVALID_OPTION, format!("\"{server}\" is no address of a broker"))
+                .at("option", "kafka.bootstrap.servers")
+                .fix("name the brokers, as \"host:port,host:port\""));
+        }
+    }
+    Ok(())
+}
+
 /// A Kafka source, in typed form. The string form (`format("kafka")` with options) makes the same spec.
 ///
 /// ```
@@ -354,6 +380,9 @@ impl Kafka {
     /// vault.
     pub(super) fn resolve(self, vault: &Vault) -> Result<KafkaConfig> {
         let subscription = match (self.topics.is_empty(), self.assigned.values().all(BTreeSet::is_empty)) {
+            _ if self.topics.iter().chain(self.assigned.keys()).any(|topic| topic.trim().is_empty()) => {
+                return Err(Error::new(code::INVALID_OPTION, "a topic's name is empty").fix("name the topic"));
+            }
             (false, true) => Subscription::Subscribe(self.topics),
             (true, false) => Subscription::Assign(self.assigned),
             (true, true) => {
@@ -381,6 +410,10 @@ impl Kafka {
                 "bootstrap.servers" if value.expose().trim().is_empty() => {
                     return Err(Error::new(code::MISSING_OPTION, "\"kafka.bootstrap.servers\" is empty")
                         .fix("name the brokers, as \"host:port,host:port\""));
+                }
+                "bootstrap.servers" => {
+                    check_servers(value.expose())?;
+                    open.insert(name, value.expose().to_owned());
                 }
                 "isolation.level" => isolation = Isolation::parse(value.expose())?,
                 _ if properties::printable(&name) && !secret => drop(open.insert(name, value.expose().to_owned())),

@@ -243,7 +243,7 @@ pub(super) fn lost(at: &str, wanted: i64, earliest: i64) -> Error {
         format!("{count} rows are lost: {at} is wanted from {wanted}, and the first that is there is {earliest}");
     Error::new(code::DATA_LOSS, what)
         .at("position", format!("{at}@{wanted}"))
-        .fix("the topic's retention was shorter than the pause; a new checkpoint starts where the topic starts")
+        .fix("the topic's retention was shorter than the pause; a new checkpoint, with a new table, starts where the topic starts")
 }
 
 /// The error for an end below a known one.
@@ -259,11 +259,11 @@ pub(super) fn recreated(topic: &str, known: &str, found: &str) -> Error {
     let what = format!("topic \"{topic}\" was deleted and made again: its id was {known} and is {found}");
     Error::new(code::TOPIC_RECREATED, what)
         .at("topic", topic)
-        .fix("known offsets mean nothing in the new topic: start with a new checkpoint")
+        .fix("known offsets mean nothing in the new topic: start with a new checkpoint and a new table")
 }
 
 /// The error for positions that are those of another source: sources without names are counted, and were swapped.
-fn another_source(topic: &str) -> Error {
+pub(super) fn another_source(topic: &str) -> Error {
     Error::new(code::QUERY_CHANGED, "the checkpoint's positions of this source are all of other topics")
         .at("topic", topic)
         .fix("give each source of the query a name, with .name(…); for other topics, start with a new checkpoint")

@@ -201,7 +201,15 @@ impl Source for KafkaSource {
                 Error::new(code::BAD_OFFSET, format!("isolation level not understood: {logged}")).because(error)
             })?,
         };
-        plan::splits(name, range, isolation)
+        let splits = plan::splits(name, range, isolation)?;
+        // Of another topic altogether: a replay on a frame that reads something else, or sources that were swapped.
+        let offsets = splits.iter().map(|split| SplitOffsets::decode(&split.start)).collect::<Result<Vec<_>>>()?;
+        match offsets.first() {
+            Some(first) if !offsets.iter().any(|at| self.config.subscription.takes(&at.topic, at.partition)) => {
+                Err(plan::another_source(&first.topic))
+            }
+            _ => Ok(splits),
+        }
     }
 
     fn check_receipt(&self, split: &Split, receipt: &Receipt) -> Result<()> {

@@ -75,6 +75,8 @@ codes! {
     WRITE_UNKNOWN = "TM0103", FixData, 74;
     /// A durable write could not be made durable (fsync failed). Nothing after it can be trusted.
     NOT_DURABLE = "TM0104", FixData, 74;
+    /// The store gives one name to two writers, or loses what it acknowledged.
+    STORE_UNFIT = "TM0105", FixConfig, 78;
     /// A newer driver runs on this checkpoint.
     FENCED = "TM0110", Fenced, 75;
     /// A file of the checkpoint is damaged.
@@ -177,7 +179,11 @@ impl Error {
     /// Adds a place: a query, a source, `topic-partition@offset`, a batch, a path. The first added is printed first.
     #[must_use]
     pub fn at(mut self, name: &'static str, value: impl fmt::Display) -> Self {
-        Arc::make_mut(&mut self.0).places.push((name, value.to_string()));
+        let place = (name, value.to_string());
+        // Callers on the way up may all know where it was.
+        if !self.0.places.contains(&place) {
+            Arc::make_mut(&mut self.0).places.push(place);
+        }
         self
     }
 

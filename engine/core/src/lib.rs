@@ -6,7 +6,7 @@
 //! * boundaries: [`source`], [`sink`], [`registry`]
 //! * [`decode`]: from bytes to typed columns
 //! * [`store`]: object stores, made durable; the one write primitive, create-if-absent
-//! * [`crash`]: crash points for tests
+//! * [`crash`]: crash points for tests; [`rules`]: rules that tests break
 
 pub mod clock;
 pub mod crash;
@@ -17,6 +17,7 @@ pub mod offsets;
 pub mod options;
 pub mod registry;
 pub mod rng;
+pub mod rules;
 pub mod secret;
 pub mod sink;
 pub mod source;

@@ -13,6 +13,7 @@ use crate::rng::{Rng, SystemRng};
 use crate::secret::Secret;
 use crate::sink::{Sink, SinkSpec};
 use crate::source::{Source, SourceReader, SourceSpec};
+use crate::store::Stores;
 
 /// What every client is built with.
 #[derive(Clone, Debug)]
@@ -23,11 +24,18 @@ pub struct Context {
     pub rng: Arc<dyn Rng>,
     /// The secrets that specs refer to.
     pub vault: Arc<Vault>,
+    /// Where locations are opened.
+    pub stores: Arc<Stores>,
 }
 
 impl Default for Context {
     fn default() -> Self {
-        Context { clock: Arc::new(SystemClock::default()), rng: Arc::new(SystemRng), vault: Arc::default() }
+        Context {
+            clock: Arc::new(SystemClock::default()),
+            rng: Arc::new(SystemRng),
+            vault: Arc::default(),
+            stores: Arc::default(),
+        }
     }
 }
 

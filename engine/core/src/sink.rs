@@ -159,6 +159,11 @@ pub trait Sink: Send + Sync + Debug {
     /// The newest batch of this key that is published, all of it; none if there is none. No side effects.
     async fn last_published(&self, key: &SinkKey) -> Result<Option<BatchId>>;
 
+    /// What a person should know before a query writes here, a sentence each: that others have written here, say.
+    async fn warnings(&self, _key: &SinkKey) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     /// A writer for one task. The task's names carry the attempt, so two attempts never touch one another's rows.
     async fn writer(&self, task: WriteTask) -> Result<Box<dyn SinkWriter>>;
 

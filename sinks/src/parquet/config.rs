@@ -5,7 +5,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tidemill_core::registry::SinkFormat;
-use tidemill_core::store::Location;
 use tidemill_core::{Context, Error, Options, Result, Sink, SinkBuilder, SinkSpec, code};
 
 use super::sink::ParquetSink;
@@ -142,11 +141,9 @@ impl Parquet {
                 return Err(Error::new(code::INVALID_OPTION, format!("option \"{name}\" is 0")).fix("give at least 1"));
             }
         }
-        let location = Location::open(&config.path)?;
-        if !config.path.contains("://") {
-            // A spec travels: a relative path would mean another folder in another process.
-            config.path = location.url.clone();
-        }
+        let location = context.stores.open(&config.path)?;
+        // A spec travels: a relative path would mean another folder in another process.
+        config.path = location.url.clone();
         ParquetSink::over(config, location, context)
     }
 }

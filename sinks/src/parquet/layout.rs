@@ -18,6 +18,7 @@ const OWNER_BYTES_MAX: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     own: String,
+    query: String,
     /// The sink's name, as names carry it.
     sink: String,
 }
@@ -32,7 +33,22 @@ impl Layout {
                     .fix("give the sink a shorter name that does not begin with a dot"));
             }
         }
-        Ok(Layout { own: format!("_tidemill/{query}/{sink}"), sink })
+        Ok(Layout { own: format!("_tidemill/{query}/{sink}"), query: format!("_tidemill/{query}"), sink })
+    }
+
+    /// The folder of the whole query.
+    pub(super) fn query(&self) -> Result<Path> {
+        parsed(&self.query)
+    }
+
+    /// The claim on a batch: who gives its files their names.
+    pub(super) fn claim(&self, batch_id: BatchId) -> Result<Path> {
+        parsed(&format!("{}/{:020}.json", self.claims()?, batch_id.0))
+    }
+
+    /// The folder of all claims.
+    pub(super) fn claims(&self) -> Result<Path> {
+        parsed(&format!("{}/claim", self.own))
     }
 
     /// The folder of all manifests.
@@ -82,6 +98,11 @@ impl Layout {
         let name = format!("part-{batch:020}-{task:05}-{number:05}-{attempt}-{sink}.parquet");
         parsed(&if folder.is_empty() { name } else { format!("{folder}/{name}") })
     }
+}
+
+/// The folder of all queries that write here.
+pub(super) fn queries() -> Path {
+    Path::from("_tidemill")
 }
 
 /// The batch that a manifest's path names; none for whatever else lies in the folder.

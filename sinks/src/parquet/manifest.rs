@@ -107,19 +107,67 @@ impl Manifest {
         let names = |manifest: &Manifest| {
             (manifest.query_id.clone(), manifest.sink.clone(), manifest.batch_id, manifest.acks_nonce.clone())
         };
-        if names(self) == names(there) {
-            return Ok(());
+        match names(self) == names(there) {
+            true => Ok(()),
+            false => Err(foreign(&self.sink, self.batch_id, location, path)),
         }
-        Err(Error::new(code::SINK_FOREIGN, "another checkpoint published this batch here")
-            .at("sink", &self.sink)
-            .at("batch", self.batch_id)
-            .at("path", location.describe(path))
-            .fix("a checkpoint was restored, copied or forked: give this query a table of its own"))
     }
 
     /// What publishing it made visible.
     pub(super) fn published(&self) -> Published {
         Published { rows: self.rows, bytes: self.bytes, files: self.files.len() as u64 }
+    }
+}
+
+fn foreign(sink: &str, batch_id: BatchId, location: &Location, path: &Path) -> Error {
+    Error::new(code::SINK_FOREIGN, "another checkpoint published this batch here")
+        .at("sink", sink)
+        .at("batch", batch_id)
+        .at("path", location.describe(path))
+        .fix("a checkpoint was restored, copied or forked: give this query a table of its own")
+}
+
+/// Who gives a batch's files their names: created if absent before the first of them, in an envelope like a manifest's.
+///
+/// ```text
+/// crc32c=51d2c6a0
+/// {"format":1,"kind":"claim","query_id":"…","sink":"hot","batch_id":42,"acks_nonce":"…"}
+/// ```
+///
+/// Once the manifest is there it says the same; claims of batches that are finished for ever are swept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Claim {
+    format: u32,
+    kind: String,
+    query_id: QueryId,
+    sink: String,
+    batch_id: BatchId,
+    acks_nonce: Nonce,
+}
+
+impl Claim {
+    pub(super) fn of(batch: &Acked) -> Self {
+        Claim {
+            format: FORMAT,
+            kind: "claim".to_owned(),
+            query_id: batch.key.query_id.clone(),
+            sink: batch.key.sink.clone(),
+            batch_id: batch.batch_id,
+            acks_nonce: batch.acks_nonce.clone(),
+        }
+    }
+
+    /// Checks that a claim found in the place of this one is for the same decision.
+    pub(super) fn recognise(&self, theirs: &[u8], location: &Location, path: &Path) -> Result<()> {
+        let there = store::unseal(theirs).map_err(|damage| {
+            Error::new(code::CHECKPOINT_DAMAGED, format!("the claim is damaged: {damage}"))
+                .at("path", location.describe(path))
+                .fix("see whether files of this batch are in the table; if none is, remove the claim")
+        })?;
+        match serde_json::from_value::<Claim>(there) {
+            Ok(there) if there == *self => Ok(()),
+            _ => Err(foreign(&self.sink, self.batch_id, location, path)),
+        }
     }
 }
 

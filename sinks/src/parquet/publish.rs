@@ -5,23 +5,25 @@
 //!
 //! 1. the manifest: there already → nothing is left to do, whatever became of the files since (a compaction may have
 //!    replaced them);
-//! 2. for each file its stage, then its target: another publisher removes the stage only after the target is there, so
+//! 2. the claim: created if absent before the first name, so that another checkpoint (restored from a backup, copied) that
+//!    holds another attempt for this batch is refused before it shows a row, though the manifest is not there yet;
+//! 3. for each file its stage, then its target: another publisher removes the stage only after the target is there, so
 //!    in this order a file is never missed;
-//! 3. names for all files, folders synced, and only then the stages removed: a power cut never leaves neither;
-//! 4. the manifest, once no stage is left: from here on nobody can bring a file back.
+//! 4. names for all files, folders synced, and only then the stages removed: a power cut never leaves neither;
+//! 5. the manifest, once no stage is left: from here on nobody can bring a file back.
 
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use object_store::{CopyMode, CopyOptions, ObjectStoreExt};
 use tidemill_core::crash::crash_point;
-use tidemill_core::store::{self, Created, Location, store_error};
+use tidemill_core::store::{self, Created, Location};
 use tidemill_core::{Acked, Clock, Error, Published, Result, code};
 
 use super::layout::{self, Layout};
-use super::manifest::Manifest;
+use super::manifest::{Claim, Manifest};
 
 /// Files that are renamed at the same time.
 const FILES_AT_ONCE: usize = 8;
@@ -46,6 +48,9 @@ pub(super) async fn publish(location: &Location, clock: &dyn Clock, batch: &Acke
         return Ok(manifest.published());
     }
     let moves = moves_of(&layout, batch, &manifest)?;
+    if !moves.is_empty() {
+        claim(location, clock, &layout, batch).await?;
+    }
     if let Err(error) = show_all(location, batch, &moves).await {
         // A file is missing. If another publisher has finished meanwhile, it was right to take it away.
         if error.code() == code::STAGE_LOST && recorded(location, &path, &manifest).await? {
@@ -70,6 +75,15 @@ async fn recorded(location: &Location, path: &Path, manifest: &Manifest) -> Resu
     manifest.recognise(&Manifest::read(&file, location, path)?, location, path)?;
     location.store.make_durable(path).await.map_err(|error| location.error(path, error))?;
     Ok(true)
+}
+
+/// Claims the batch for the attempt that this checkpoint's `acks/N` names.
+async fn claim(location: &Location, clock: &dyn Clock, layout: &Layout, batch: &Acked) -> Result<()> {
+    let (claim, path) = (Claim::of(batch), layout.claim(batch.batch_id)?);
+    match store::create(location, clock, &path, store::seal(&claim), PATIENCE).await? {
+        Created::Written => Ok(()),
+        Created::Lost(theirs) => claim.recognise(&theirs, location, &path),
+    }
 }
 
 fn moves_of(layout: &Layout, batch: &Acked, manifest: &Manifest) -> Result<Vec<Move>> {
@@ -106,12 +120,14 @@ async fn show(location: &Location, file: &Move) -> Result<()> {
         if staged.is_some_and(|bytes| bytes != file.bytes) {
             return Err(lost(location, &file.stage, file.bytes, staged));
         }
-        let copied = match staged {
-            Some(_) => copy(location, file).await,
+        // By a link, a rename, or a copy that puts the same bytes there again: the target's name is the attempt's own.
+        let named = match staged {
+            Some(_) => location.store.give_name(&file.stage, &file.target).await.map(|()| true),
             None => Ok(false),
         };
+        let named = named.map_err(|error| location.error(&file.target, error));
         let shown = size_of(location, &file.target).await?;
-        match (copied, shown) {
+        match (named, shown) {
             (Err(error), _) if error.code() == code::NOT_DURABLE => return Err(error),
             (Ok(true), Some(bytes)) if bytes == file.bytes => return Ok(()),
             // Named by somebody who may have died before the name was durable.
@@ -124,31 +140,15 @@ async fn show(location: &Location, file: &Move) -> Result<()> {
             }
             (_, Some(bytes)) => return Err(lost(location, &file.target, file.bytes, Some(bytes))),
             (Ok(false), None) => return Err(lost(location, &file.stage, file.bytes, None)),
-            // The stage was there and the target is not: the copy failed, or the stage was just taken. Look again.
+            // The stage was there and the target is not: that failed, or the stage was just taken. Look again.
             (Ok(true), None) => {}
             (Err(error), None) => failure = Some(error),
         }
     }
     Err(failure.unwrap_or_else(|| {
-        Error::new(code::STORE_UNAVAILABLE, "a copied file does not appear").at("path", location.describe(&file.target))
+        Error::new(code::STORE_UNAVAILABLE, "a file that was named does not appear")
+            .at("path", location.describe(&file.target))
     }))
-}
-
-/// Copies a stage to its target: on a local disk by a link that overwrites nothing, on a store that cannot copy so, by
-/// a plain copy, which puts the same bytes there again.
-async fn copy(location: &Location, file: &Move) -> Result<bool> {
-    let options = |mode| CopyOptions::new().with_mode(mode);
-    let answer = location.store.copy_opts(&file.stage, &file.target, options(CopyMode::Create)).await;
-    let answer = match answer {
-        Err(object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. }) => {
-            location.store.copy_opts(&file.stage, &file.target, options(CopyMode::Overwrite)).await
-        }
-        answer => answer,
-    };
-    match answer {
-        Ok(()) => Ok(true),
-        Err(error) => Err(store_error(error).at("path", location.describe(&file.target))),
-    }
 }
 
 /// Removes a stage whose target is durable.

@@ -122,6 +122,19 @@ impl Sink for ParquetSink {
         }
     }
 
+    async fn warnings(&self, key: &SinkKey) -> Result<Vec<String>> {
+        let own = Layout::of(key)?.query()?;
+        let others = self.location.folders(&layout::queries()).await?.into_iter().filter(|query| *query != own).count();
+        Ok(match others {
+            0 => Vec::new(),
+            others => vec![format!(
+                "{} holds rows of {others} other {}; what this query reads of the same source is there twice",
+                self.location.url,
+                if others == 1 { "query" } else { "queries" }
+            )],
+        })
+    }
+
     async fn writer(&self, task: WriteTask) -> Result<Box<dyn SinkWriter>> {
         Ok(Box::new(ParquetWriter::new(Arc::clone(&self.config), self.location.clone(), task)?))
     }

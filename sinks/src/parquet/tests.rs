@@ -15,8 +15,8 @@ use futures::future::BoxFuture;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tempfile::TempDir;
 use tidemill_core::clock::SystemClock;
-use tidemill_core::store::Location;
 use tidemill_core::store::faulty::{Fault, FaultyStore, Op};
+use tidemill_core::store::{Location, Stores};
 use tidemill_core::testing::sink_promises::SinkHarness;
 use tidemill_core::{Clock, Context, Sink, SinkKey, sink_promises};
 
@@ -64,7 +64,7 @@ impl Table {
     }
 
     fn location(&self) -> Location {
-        Location::open(&self.config.path).unwrap()
+        Stores::default().open(&self.config.path).unwrap()
     }
 
     fn open(&self) -> ParquetSink {

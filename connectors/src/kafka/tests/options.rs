@@ -70,6 +70,21 @@ fn defaults_are_those_that_are_documented() {
 }
 
 #[test]
+fn addresses_that_the_library_would_misread_are_refused_at_once() {
+    for servers in ["b:9092", "b", "b:9092, c:9093", "PLAINTEXT://b:9092", "[::1]:9092", "[::1]", "10.0.0.1:1"] {
+        resolve(&[("kafka.bootstrap.servers", servers)], &Vault::default()).expect(servers);
+    }
+    for servers in ["b:99999", "b:0", "b:", ":9092", "b:x", "http://b:9092", "b:9092,,c:9092", "b:9092,c:-1"] {
+        let error = refused(&[("kafka.bootstrap.servers", servers)]);
+        assert_eq!(error.code(), code::INVALID_OPTION, "{servers}: {error}");
+    }
+    assert_eq!(
+        Kafka::brokers("b").topic(" ").resolve(&Vault::default()).expect_err("no name").code(),
+        code::INVALID_OPTION
+    );
+}
+
+#[test]
 fn start_is_read_in_all_its_forms() {
     for (text, expected) in [("earliest", Start::Earliest), ("LATEST", Start::Latest)] {
         assert_eq!(resolve(&[("startingOffsets", text)], &Vault::default()).unwrap().start, expected);

@@ -14,6 +14,7 @@ use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use super::{Location, store_error};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result, code};
+use crate::rules::{Rule, is_broken};
 
 /// What became of a create whose outcome is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,9 @@ pub async fn create(
             Some(Err(error)) => Some(error),
             None => None,
         };
+        if is_broken(Rule::ReadBack) && matches!(error, Some(object_store::Error::AlreadyExists { .. })) {
+            return Ok(Created::Written);
+        }
         // A store that says it refused did not write; of everything else we cannot know.
         let refused = error.as_ref().is_some_and(is_refusal);
         maybe_in_flight |= !refused && !matches!(error, Some(object_store::Error::AlreadyExists { .. }));
@@ -98,10 +102,11 @@ fn is_refusal(error: &object_store::Error) -> bool {
             | object_store::Error::NotSupported { .. }
             | object_store::Error::NotImplemented { .. }
             | object_store::Error::InvalidPath { .. }
-    ) || super::io_kind(error).is_some_and(|kind| {
-        use std::io::ErrorKind as K;
-        matches!(kind, K::StorageFull | K::QuotaExceeded | K::ReadOnlyFilesystem | K::PermissionDenied)
-    })
+    ) || super::is_no_bucket(error)
+        || super::io_kind(error).is_some_and(|kind| {
+            use std::io::ErrorKind as K;
+            matches!(kind, K::StorageFull | K::QuotaExceeded | K::ReadOnlyFilesystem | K::PermissionDenied)
+        })
 }
 
 async fn read_back(

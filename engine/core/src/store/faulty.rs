@@ -12,7 +12,7 @@ use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
 use super::{Store, local::NotDurable};
@@ -58,6 +58,8 @@ pub enum Fault {
     AppliedThenFails,
     /// Nothing is done, and `AlreadyExists` comes back, as S3 answers 409.
     Conflict,
+    /// It is done as if a name that must not be taken could be taken: a store that ignores conditions.
+    Unconditional,
     /// It is done, but cannot be made durable.
     NotDurable,
     /// Nothing is done, and no answer ever comes.
@@ -146,7 +148,7 @@ impl FaultyStore {
 
     async fn apply<T>(&self, fault: Fault, path: &Path, apply: impl Future<Output = Result<T>> + Send) -> Result<T> {
         match fault {
-            Fault::None => apply.await,
+            Fault::None | Fault::Unconditional => apply.await,
             Fault::Fails => Err(failed("injected")),
             Fault::AppliedThenFails => apply.await.and(Err(failed("injected after the operation was applied"))),
             Fault::Conflict => Err(Error::AlreadyExists { path: path.to_string(), source: "injected 409".into() }),
@@ -174,12 +176,24 @@ impl Store for FaultyStore {
     async fn make_durable(&self, path: &Path) -> Result<()> {
         self.change(OpKind::MakeDurable, path, self.inner.make_durable(path)).await
     }
+
+    async fn give_name(&self, from: &Path, to: &Path) -> Result<()> {
+        self.change(OpKind::Copy, to, self.inner.give_name(from, to)).await
+    }
+
+    async fn remove_folder(&self, folder: &Path) -> Result<()> {
+        self.change(OpKind::Delete, folder, self.inner.remove_folder(folder)).await
+    }
 }
 
 #[async_trait]
 impl ObjectStore for FaultyStore {
     async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         let fault = self.ask(OpKind::Put, path)?;
+        let options = match fault {
+            Fault::Unconditional => PutOptions { mode: PutMode::Overwrite, ..options },
+            _ => options,
+        };
         if fault == Fault::InFlight {
             let write = (path.clone(), payload, options);
             self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).push(write);
@@ -245,7 +259,7 @@ impl MultipartUpload for FaultyUpload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         match self.fault {
-            Fault::None => self.inner.complete().await,
+            Fault::None | Fault::Unconditional => self.inner.complete().await,
             Fault::AppliedThenFails | Fault::DiesAfter => {
                 self.inner.complete().await.and(Err(failed("injected after the operation was applied")))
             }

@@ -1,9 +1,11 @@
 //! Object stores: where checkpoints and tables live.
 //!
-//! The only door to `object_store` for checkpoints. Three things are added to it:
+//! The only door to `object_store` for checkpoints. What is added to it:
 //!
+//! * [`Stores`]: which store a URL means, and its credentials;
 //! * [`local`]: a local store whose writes are durable when they return (file synced, linked, directory synced);
 //! * [`mod@create`]: the one write primitive of the protocol, create-if-absent decided by reading back;
+//! * [`doctor`]: whether a store does what the protocol needs;
 //! * [`entry`]: the self-describing envelope, with a checksum, of every durable file of ours.
 
 use std::fmt::Debug;
@@ -11,35 +13,60 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::TryStreamExt;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use object_store::{CopyMode, CopyOptions, ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::error::{Error, Result, code};
 
+mod bounded;
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]
+mod cloud;
 pub mod create;
+pub mod doctor;
 pub mod entry;
 #[cfg(feature = "testing")]
 pub mod faulty;
+#[cfg(feature = "hdfs")]
+mod hdfs;
 pub mod local;
+mod open;
 mod upload;
 
 pub use create::{Created, create};
 pub use entry::{Damage, seal, unseal};
 pub use local::DurableLocal;
 pub use object_store::path::Path;
+pub use open::Stores;
 pub use upload::Upload;
 
-/// An object store that can be asked to make what it shows durable.
+/// An object store, and what the protocol asks of it beyond that.
 #[async_trait]
 pub trait Store: ObjectStore {
     /// Makes an object durable that somebody else wrote: its bytes and its name. On stores that acknowledge only what
     /// is durable there is nothing to do; on a local disk another process may have died before its own sync.
-    async fn make_durable(&self, path: &Path) -> object_store::Result<()>;
+    async fn make_durable(&self, _path: &Path) -> object_store::Result<()> {
+        Ok(())
+    }
+
+    /// Gives an object another name, durably and without reading it: by a link, a rename, or a copy within the store.
+    /// Afterwards `from` is gone or still there, as the store has it. Several may do it at once, and an error decides
+    /// nothing: look at both names. A name that other bytes have is never taken from them, unless a store can only
+    /// copy: then it is upon the caller that nobody else uses `to`.
+    async fn give_name(&self, from: &Path, to: &Path) -> object_store::Result<()> {
+        self.copy_opts(from, to, CopyOptions::new().with_mode(CopyMode::Overwrite)).await
+    }
+
+    /// Removes a folder with whatever is in it, empty folders and what dead processes left half-written included: the
+    /// caller knows that it is nobody's, and deletes objects by themselves before. On stores that know objects only
+    /// there is nothing to do.
+    async fn remove_folder(&self, _folder: &Path) -> object_store::Result<()> {
+        Ok(())
+    }
 }
 
 #[async_trait]
 impl Store for object_store::memory::InMemory {
-    async fn make_durable(&self, _path: &Path) -> object_store::Result<()> {
-        Ok(())
+    async fn give_name(&self, from: &Path, to: &Path) -> object_store::Result<()> {
+        self.copy_opts(from, to, CopyOptions::new().with_mode(CopyMode::Create)).await
     }
 }
 
@@ -56,26 +83,6 @@ impl Location {
     /// A location over a store that is already there; tests wrap stores with it.
     pub fn new(store: Arc<dyn Store>, url: impl Into<String>) -> Self {
         Location { store, url: url.into() }
-    }
-
-    /// Opens a location: a path, or a `file://` URL. A folder that does not exist is made.
-    pub fn open(text: &str) -> Result<Location> {
-        let path = local_path(text)?;
-        let local = DurableLocal::open(path).map_err(|error| {
-            let error = object_store::Error::Generic { store: "DurableLocal", source: error.into() };
-            let error = store_error(error).with_code(code::STORE_REFUSED).at("location", text);
-            error.fix("name a folder that this user may make and write to")
-        })?;
-        let url = local.root().display().to_string();
-        Ok(Location { store: Arc::new(local), url })
-    }
-
-    /// Opens a location that must be there already.
-    pub fn open_existing(text: &str) -> Result<Location> {
-        if !local_path(text)?.is_dir() {
-            return Err(Error::new(code::UNKNOWN_LOCATION, "there is no such location").at("location", text));
-        }
-        Location::open(text)
     }
 
     /// The place of an object, for people.
@@ -113,6 +120,22 @@ impl Location {
         Ok(self.files(folder).await?.into_iter().map(|meta| meta.location).collect())
     }
 
+    /// The folders directly below a folder, in no order; none if there is no folder.
+    pub async fn folders(&self, folder: &Path) -> Result<Vec<Path>> {
+        match self.store.list_with_delimiter(Some(folder)).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            listed => listed.map(|listed| listed.common_prefixes).map_err(|error| self.error(folder, error)),
+        }
+    }
+
+    /// Removes a folder that is nobody's any more, with all in it.
+    pub async fn remove_folder(&self, folder: &Path) -> Result<()> {
+        for path in self.paths(folder).await? {
+            create::delete(self, &path).await?;
+        }
+        self.store.remove_folder(folder).await.map_err(|error| self.error(folder, error))
+    }
+
     /// The names of the files below a folder, in no order; none if there is no folder.
     pub async fn names(&self, folder: &Path) -> Result<Vec<String>> {
         let paths = self.paths(folder).await?;
@@ -125,26 +148,14 @@ impl Location {
     }
 }
 
-fn local_path(text: &str) -> Result<&std::path::Path> {
-    let path = match text.split_once("://") {
-        None => text,
-        Some(("file", path)) => path,
-        Some((scheme, _)) => {
-            return Err(Error::new(code::UNKNOWN_LOCATION, format!("locations of \"{scheme}://\" are not known"))
-                .at("location", strip_secrets(text))
-                .fix("this build opens paths and file:// URLs"));
-        }
-    };
-    match path {
-        "" => Err(Error::new(code::INVALID_OPTION, "the location is empty").fix("name a folder")),
-        path => Ok(std::path::Path::new(path)),
-    }
-}
-
 /// Wraps an error of the store: what may pass is told from what a person must change.
 pub fn store_error(error: object_store::Error) -> Error {
     use object_store::Error as E;
     let not_durable = std::error::Error::source(&error).is_some_and(|source| source.is::<local::NotDurable>());
+    if is_no_bucket(&error) {
+        let error = Error::new(code::UNKNOWN_LOCATION, "there is no such bucket").because(error);
+        return error.fix("make it, or name another one");
+    }
     let (code, what, fix) = if not_durable {
         (code::NOT_DURABLE, "a write could not be made durable", "check the disk, then start again")
     } else {
@@ -156,8 +167,11 @@ pub fn store_error(error: object_store::Error) -> Error {
                 (code::STORE_REFUSED, "the store cannot do this", "use another location")
             }
             _ => match io_kind(&error) {
-                Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => {
+                Some(std::io::ErrorKind::StorageFull) => {
                     (code::STORE_REFUSED, "no space is left", "free some space, then start again")
+                }
+                Some(std::io::ErrorKind::QuotaExceeded) => {
+                    (code::STORE_REFUSED, "a quota is used up", "raise the quota, or free some space, then start again")
                 }
                 Some(std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied) => {
                     (code::STORE_REFUSED, "the store refused", "check the permissions of this user on the location")
@@ -169,6 +183,23 @@ pub fn store_error(error: object_store::Error) -> Error {
     Error::new(code, what).fix(fix).because(error)
 }
 
+/// What a store says that was asked to write, and has no bucket of that name: not that the object is missing.
+#[cfg_attr(not(any(feature = "s3", feature = "gcs", feature = "azure")), expect(dead_code))]
+#[derive(Debug)]
+struct NoBucket(Box<dyn std::error::Error + Send + Sync>);
+
+impl std::fmt::Display for NoBucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for NoBucket {}
+
+fn is_no_bucket(error: &object_store::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<NoBucket>())
+}
+
 fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -178,17 +209,4 @@ fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
         cause = error.source();
     }
     None
-}
-
-/// A URL without user, password and query.
-fn strip_secrets(text: &str) -> String {
-    match url::Url::parse(text) {
-        Ok(mut url) => {
-            let _ = url.set_username("");
-            let _ = url.set_password(None);
-            url.set_query(None);
-            url.to_string()
-        }
-        Err(_) => text.split(['?', '@']).next().unwrap_or_default().to_owned(),
-    }
 }

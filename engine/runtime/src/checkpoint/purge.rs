@@ -63,17 +63,16 @@ impl Retention {
         let kept = &kept.batches;
         let count = kept.len() as u64;
         let spare = count.saturating_sub(self.batches_min.max(2));
-        let must_go = count.saturating_sub(self.batches_max.max(2));
+        // A purge waits until it is worth its boundary, a tenth of what is there: boundaries stay for ever. So one for the
+        // maximum makes room for as many.
+        let step = (count / 10).max(1);
+        let over = count.saturating_sub(self.batches_max.max(2));
+        let must_go = if over > 0 { over + step } else { 0 };
         let age_ms = i64::try_from(self.age.as_millis()).unwrap_or(i64::MAX);
         let too_old = |time_ms: i64| now_ms.saturating_sub(time_ms) > age_ms;
         let goes = |(at, (_, time_ms)): &(usize, &(BatchId, i64))| (*at as u64) < must_go || too_old(*time_ms);
         let last = kept.iter().enumerate().take(spare as usize).take_while(goes).last();
-        last.filter(|(at, _)| *at as u64 + 1 >= self.step()).map(|(_, (batch_id, _))| *batch_id)
-    }
-
-    /// A purge waits until so many batches may go, so that boundaries stay few.
-    fn step(&self) -> u64 {
-        (self.batches_min / 10).clamp(1, 100)
+        last.filter(|(at, _)| *at as u64 + 1 >= step).map(|(_, (batch_id, _))| *batch_id)
     }
 }
 
@@ -126,7 +125,7 @@ mod tests {
             (8, 1_000, Some(2)), // all old: five stay
             (12, 12, Some(1)),   // 0 and 1 are older than ten hours
             (30, 30, Some(19)),  // by age alone
-            (30, 9, Some(9)),    // by the maximum alone
+            (30, 9, Some(12)),   // by the maximum alone, and a tenth more
         ] {
             let found = retention.purge_up_to(&kept(count), now_hours * hour_ms);
             assert_eq!(found, expected.map(BatchId), "{count} batches at hour {now_hours}");

@@ -112,19 +112,21 @@ fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
 fn describe(error: &DataFusionError) -> Error {
     match error {
         DataFusionError::SchemaError(error, _) => describe_schema(error),
-        DataFusionError::SQL(error, _) => new(code::BAD_PLAN, format!("the SQL text does not parse: {error}")),
+        DataFusionError::SQL(error, _) => {
+            new(code::BAD_PLAN, format!("the SQL text does not parse: {error}")).fix("write it as for DataFusion's SQL")
+        }
         DataFusionError::Plan(text) | DataFusionError::Configuration(text) => new(code::BAD_PLAN, text.clone()),
         DataFusionError::NotImplemented(text) => new(code::BAD_PLAN, format!("not supported: {text}")),
         DataFusionError::ResourcesExhausted(text) => new(code::OUT_OF_MEMORY, text.clone())
             .fix("give the session more memory, or let a batch read less (maxOffsetsPerTrigger)"),
-        DataFusionError::Execution(text) => new(code::EXPRESSION, text.clone()),
+        DataFusionError::Execution(text) => expression(text.clone()),
         DataFusionError::ArrowError(error, _) => describe_arrow(error),
         DataFusionError::IoError(error) => new(code::STORE_UNAVAILABLE, format!("spilling failed: {error}")),
         DataFusionError::ExecutionJoin(error) if error.is_panic() => {
             new(code::TASK_PANICKED, format!("a task panicked: {error}"))
         }
         DataFusionError::ExecutionJoin(_) => new(code::STOPPED, "a task was cancelled".to_owned()),
-        DataFusionError::External(error) => new(code::EXPRESSION, chain(error.as_ref())),
+        DataFusionError::External(error) => expression(chain(error.as_ref())),
         DataFusionError::Shared(inner) => describe(inner),
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => describe(inner),
         DataFusionError::Internal(text) => new(code::BUG, text.clone()),
@@ -158,9 +160,14 @@ fn describe_arrow(error: &ArrowError) -> Error {
         ArrowError::SchemaError(_) | ArrowError::NotYetImplemented(_) => new(code::BAD_PLAN, text),
         ArrowError::MemoryError(_) => new(code::OUT_OF_MEMORY, text),
         ArrowError::IoError(_, _) => new(code::STORE_UNAVAILABLE, text),
-        ArrowError::ExternalError(error) => new(code::EXPRESSION, chain(error.as_ref())),
-        _ => new(code::EXPRESSION, text),
+        ArrowError::ExternalError(error) => expression(chain(error.as_ref())),
+        _ => expression(text),
     }
+}
+
+/// An expression that failed on a value. Which expression and which value is not told to us.
+fn expression(text: String) -> Error {
+    new(code::EXPRESSION, text).fix("guard it, by CASE or NULLIF or try_cast, or filter such rows out before it")
 }
 
 /// An error and its causes in one line.

@@ -85,7 +85,7 @@ impl SinkFormat for SpoolFormat {
         let config: Config = serde_json::from_value(spec.config.clone())
             .map_err(|error| Error::new(code::BUG, "the spec of a spooled sink is not understood").because(error))?;
         let inner = self.formats.sink(&config.inner.format)?.sink(&config.inner, context)?;
-        Ok(Arc::new(Spooled { spec: spec.clone(), location: Location::open(&config.location)?, inner }))
+        Ok(Arc::new(Spooled { spec: spec.clone(), location: context.stores.open(&config.location)?, inner }))
     }
 }
 
@@ -136,7 +136,7 @@ impl Sink for Spooled {
     async fn writer(&self, task: WriteTask) -> Result<Box<dyn SinkWriter>> {
         let batch = of_batch(&task.key.sink, task.batch_id);
         let path = Path::from(format!("{batch}{}-{}.arrow", task.attempt, task.task));
-        let upload = Upload::start(&self.location, &path).await?;
+        let upload = Upload::start(&self.location, &path);
         let ipc = StreamWriter::try_new(Vec::new(), &task.schema).map_err(encode)?;
         Ok(Box::new(SpoolWriter { task: task.task, path, upload, ipc, rows: 0, bytes: 0 }))
     }

@@ -126,8 +126,7 @@ impl DataFrame {
 
     /// Prints [`DataFrame::schema_tree`].
     pub fn print_schema(&self) -> Result<()> {
-        println!("{}", self.schema_tree()?);
-        Ok(())
+        show::print(&self.schema_tree()?)
     }
 
     /// The finished plan: analysed (names and types resolved) and not optimised; if it reads a stream, checked to be one

@@ -1,5 +1,7 @@
 //! Rows of a static frame, for programs and for people.
 
+use std::io::Write;
+
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::physical_plan;
@@ -10,6 +12,16 @@ use crate::dataflow::from_datafusion;
 
 /// How many rows `show` prints, as in Spark.
 const SHOWN_ROWS: usize = 20;
+
+/// Prints a text and a line's end. That nobody reads is an error like any other.
+pub(super) fn print(text: &str) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{text}").and_then(|()| output.flush()).map_err(|error| {
+        Error::new(code::STORE_REFUSED, "standard output cannot be written")
+            .because(error)
+            .fix("keep its reader running, or free the disk that it goes to")
+    })
+}
 
 impl DataFrame {
     /// All rows of a static frame. A stream has no end, so on a streaming frame this is an error.
@@ -26,8 +38,7 @@ impl DataFrame {
 
     /// Prints the first 20 rows of a static frame as a table.
     pub async fn show(&self) -> Result<()> {
-        println!("{}", self.table(SHOWN_ROWS).await?);
-        Ok(())
+        print(&self.table(SHOWN_ROWS).await?)
     }
 
     /// The first rows of a static frame as a table, as [`DataFrame::show`] prints it.

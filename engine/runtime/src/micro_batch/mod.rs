@@ -79,6 +79,27 @@ pub struct MicroBatch {
     pub contested: Mutex<BTreeSet<BatchId>>,
     /// How long each phase of the current batch took.
     pub timings: Timings,
+    /// Where warnings go that a person should see.
+    pub notices: Notices,
+}
+
+/// Warnings for people: they go to the program's log, and to standard error if the session logs there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Notices {
+    /// Whether standard error gets them too.
+    pub to_stderr: bool,
+}
+
+impl Notices {
+    /// Tells of something odd that the query goes on with.
+    pub fn warn(self, text: &str) {
+        use std::io::Write as _;
+        tracing::warn!("{text}");
+        if self.to_stderr {
+            // Nobody may be there to hear it any more; that is no reason to fail.
+            let _ = writeln!(std::io::stderr(), "warning: {text}");
+        }
+    }
 }
 
 /// Where a query stands between two batches: all of it from `acks/<N-1>`.

@@ -1,7 +1,10 @@
 //! Publish: every sink shows the winning attempt's rows, its own record of N last.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
+use tidemill_core::rules::{Rule, is_broken};
 use tidemill_core::{Result, SinkKey};
 
 use super::{Acked, MicroBatch};
@@ -30,6 +33,14 @@ impl MicroBatch {
                 ranges: body.ranges.clone(),
                 acks: acks.clone(),
             };
+            if is_broken(Rule::PublishBeforeCommit) {
+                let (sink, clock) = (Arc::clone(&sink.sink), Arc::clone(&self.clock));
+                tokio::spawn(async move {
+                    clock.sleep(Duration::from_millis(300)).await;
+                    let _ = sink.publish(&batch).await;
+                });
+                continue;
+            }
             let publish = self.timings.phase(&*self.clock, "addBatch", sink.sink.publish(&batch));
             let shown = publish.await.map_err(|error| error.at("sink", &sink.name).at("batch", body.batch_id))?;
             sinks.insert(sink.name.clone(), shown);

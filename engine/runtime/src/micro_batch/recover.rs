@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use tidemill_core::{BatchId, Error, Guarantee, Result, code};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{Acked, Logged, MicroBatch, Pending, Position};
 use crate::checkpoint::Log;
@@ -57,7 +57,7 @@ impl MicroBatch {
             Decision::Plan { batch_id, revision } => {
                 if revision > 0 {
                     let path = self.checkpoint.location().describe(&Log::Offsets.path(batch_id.0, revision - 1));
-                    warn!(path, %batch_id, "a torn plan is superseded: the batch is planned again");
+                    self.notices.warn(&format!("{path} is torn: batch {batch_id} is planned again"));
                 }
                 Ok(Resume::Next(self.position(batch_id, revision).await?))
             }
@@ -72,7 +72,7 @@ impl MicroBatch {
             Decision::RollForward { batch_id, commit_revision } => {
                 if commit_revision > 0 {
                     let path = self.checkpoint.location().describe(&Log::Commits.path(batch_id.0, commit_revision - 1));
-                    warn!(path, %batch_id, "a torn commit is superseded: the batch is published again");
+                    self.notices.warn(&format!("{path} is torn: batch {batch_id} is published and committed again"));
                 }
                 let entry = reader.binding::<AcksBody>(Log::Acks, batch_id.0).await?;
                 let entry = entry.ok_or_else(|| reader.damaged(Log::Acks, batch_id.0))?;

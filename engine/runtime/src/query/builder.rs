@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidemill_core::sink::Mode;
-use tidemill_core::store::Location;
-use tidemill_core::{Clock, Error, ErrorKind, Guarantee, Options, Result, Sink, SinkBuilder, code};
+use tidemill_core::store::{Location, Stores};
+use tidemill_core::{Clock, Error, ErrorKind, Guarantee, Options, Result, Sink, SinkBuilder, SinkKey, code};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -18,7 +18,7 @@ use super::run::{Run, RunSettings};
 use crate::checkpoint::{Checkpoint, CheckpointSettings, Retention};
 use crate::dataflow::{SinkPlan, Spooled, sources_of, volatile_functions};
 use crate::frame::{DataFrame, name_sources};
-use crate::micro_batch::{MicroBatch, QueryPlan, Timings};
+use crate::micro_batch::{MicroBatch, Notices, QueryPlan, Timings};
 use crate::session::Session;
 use crate::trigger::Trigger;
 
@@ -128,15 +128,23 @@ impl QueryBuilder {
         let session = self.session.clone();
         let context = session.context().clone();
         let mut query = plan_query(&session, self.name, self.sinks).await?;
-        let (location, temporary) = open_checkpoint(self.checkpoint, &query)?;
+        let (location, temporary) = open_checkpoint(&context.stores, self.checkpoint, &query)?;
         spool_direct_sinks(&mut query, &location)?;
         let clock = Arc::clone(&context.clock);
-        let checkpoint = patiently(&*clock, session.retry_start(), || {
+        let notices = notices_of(&session);
+        let checkpoint = patiently(&*clock, session.retry_start(), notices, || {
             Checkpoint::open(location.clone(), Arc::clone(&clock), Arc::clone(&context.rng), self.settings.clone())
         })
         .await?;
         if let Some(folder) = &temporary {
             warn!(folder = %folder.display(), "no checkpointLocation: the query starts anew at its next start");
+        }
+        for sink in &query.sinks {
+            let key = SinkKey { query_id: checkpoint.query_id().clone(), sink: sink.name.clone() };
+            // A store that fails now will tell so when it is needed.
+            for warning in sink.sink.warnings(&key).await.unwrap_or_default() {
+                notices.warn(&format!("sink \"{}\": {warning}", sink.name));
+            }
         }
         let start_line = start_line(&query, &checkpoint, self.trigger, temporary.is_some());
         info!(query = query.name, "{start_line}");
@@ -172,6 +180,7 @@ impl QueryBuilder {
                 kept: Mutex::default(),
                 contested: Mutex::default(),
                 timings: Timings::default(),
+                notices,
             },
             shared: Arc::clone(&shared),
             settings: RunSettings {
@@ -221,7 +230,8 @@ async fn plan_query(session: &Session, name: String, given: Vec<(String, DataFra
         let sink = sink.map_err(place)?;
         sink.check_schema(plan.schema().inner()).map_err(place)?;
         for function in volatile_functions(&plan)? {
-            warn!(query = name, sink = sink_name, function, "function gives other values when a batch is run again");
+            let what = "gives other values when a batch is run again";
+            notices_of(session).warn(&format!("query \"{name}\", sink \"{sink_name}\": {function} {what}"));
         }
         names.push(sink_name);
         plans.push(plan);
@@ -243,10 +253,14 @@ fn is_name(name: &str) -> bool {
 }
 
 /// The checkpoint's location; a temporary one, with its folder, for sinks that need none of their own.
-fn open_checkpoint(given: Option<CheckpointAt>, query: &QueryPlan) -> Result<(Location, Option<PathBuf>)> {
+fn open_checkpoint(
+    stores: &Stores,
+    given: Option<CheckpointAt>,
+    query: &QueryPlan,
+) -> Result<(Location, Option<PathBuf>)> {
     match given {
         Some(CheckpointAt::Opened(location)) => Ok((location, None)),
-        Some(CheckpointAt::Url(url)) => Ok((Location::open(&url)?, None)),
+        Some(CheckpointAt::Url(url)) => Ok((stores.open(&url)?, None)),
         None => {
             if let Some(sink) = query.sinks.iter().find(|sink| sink.sink.needs_checkpoint()) {
                 return Err(Error::new(code::MISSING_OPTION, "the query has no checkpoint location")
@@ -254,7 +268,7 @@ fn open_checkpoint(given: Option<CheckpointAt>, query: &QueryPlan) -> Result<(Lo
                     .fix("set .option(\"checkpointLocation\", …), or .checkpoint(…): the query's only memory"));
             }
             let folder = std::env::temp_dir().join(format!("tidemill-{}", uuid::Uuid::new_v4()));
-            Ok((Location::open(&folder.to_string_lossy())?, Some(folder)))
+            Ok((stores.open(&folder.to_string_lossy())?, Some(folder)))
         }
     }
 }
@@ -269,10 +283,15 @@ fn spool_direct_sinks(query: &mut QueryPlan, location: &Location) -> Result<()> 
     Ok(())
 }
 
+fn notices_of(session: &Session) -> Notices {
+    Notices { to_stderr: session.logs_to_stderr() }
+}
+
 /// Repeats what may pass, within a bound.
 async fn patiently<T, F: Future<Output = Result<T>>>(
     clock: &dyn Clock,
     patience: Duration,
+    notices: Notices,
     step: impl Fn() -> F,
 ) -> Result<T> {
     let begun = clock.elapsed();
@@ -280,7 +299,7 @@ async fn patiently<T, F: Future<Output = Result<T>>>(
     loop {
         match step().await {
             Err(error) if error.kind() == ErrorKind::Retry && clock.elapsed() - begun + pause < patience => {
-                warn!(error = %error.report(), "the checkpoint cannot be opened and is tried again");
+                notices.warn(&format!("the checkpoint cannot be opened and is tried again: {error}"));
                 clock.sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(5));
             }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use tidemill_core::store::Location;
 use tidemill_core::{BatchId, Error, Receipt, Result, code};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -28,7 +27,7 @@ impl DataFrame {
     /// source of that name; whatever the source says if the range is gone.
     pub async fn replay(self, checkpoint: impl AsRef<str>, batch_id: BatchId) -> Result<DataFrame> {
         let session = self.session().clone();
-        let location = Location::open_existing(checkpoint.as_ref())?;
+        let location = session.context().stores.open_existing(checkpoint.as_ref())?;
         let reader = Reader::open(location.clone()).await?;
         let place = |error: Error| error.at("checkpoint", &location.url).at("batch", batch_id);
         let logged = match reader.boundary().await? {

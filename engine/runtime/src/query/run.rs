@@ -64,8 +64,8 @@ impl Run {
             let watch = async {
                 loop {
                     clock.sleep(FENCE_EVERY).await;
-                    if let Err(error) = fence.check().await
-                        && error.kind() == ErrorKind::Fenced
+                    if let Err(error) = fence.check_place().await
+                        && error.kind() != ErrorKind::Retry
                     {
                         return error;
                     }
@@ -108,7 +108,8 @@ impl Run {
                 self.shared.set_status(&format!("Terminated with exception: {failure}"), false, false);
                 error!(query = self.shared.name, error = %failure.report(), "query failed");
                 if self.settings.log_to_stderr {
-                    super::say(&format!("query \"{}\" failed: {}", self.shared.name, failure.report()));
+                    // All of it is for whoever waits for the query.
+                    super::say(&format!("query \"{}\" failed with {}", self.shared.name, failure.code().id));
                 }
             }
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::execution::SessionStateBuilder;
-use tidemill_core::{Clock, Context, Error, Registry, Result, Rng, code};
+use tidemill_core::store::Stores;
+use tidemill_core::{Clock, Context, Error, Registry, Result, Rng, Secret, code};
 
 use super::{Inner, Session, Settings, memory};
 use crate::dataflow::{Engine, EngineOptions, SpoolFormat};
@@ -15,6 +16,9 @@ use crate::frame::DdlTypes;
 pub struct SessionBuilder {
     registry: Registry,
     context: Context,
+    store_options: Vec<(String, Secret)>,
+    #[cfg(feature = "testing")]
+    mounted: Vec<(String, Arc<dyn tidemill_core::store::Store>)>,
     memory_budget: Option<usize>,
     parallelism: Option<usize>,
     log_to_stderr: bool,
@@ -27,6 +31,9 @@ impl SessionBuilder {
         SessionBuilder {
             registry,
             context: Context::default(),
+            store_options: Vec::new(),
+            #[cfg(feature = "testing")]
+            mounted: Vec::new(),
             memory_budget: None,
             parallelism: None,
             log_to_stderr: false,
@@ -73,6 +80,23 @@ impl SessionBuilder {
         self
     }
 
+    /// Tells the stores of checkpoints and tables something that is not, or otherwise, in the environment:
+    /// `aws_access_key_id`, `aws_endpoint_url` and the like, Hadoop's properties for `hdfs://`. Values are never printed
+    /// and never written down.
+    #[must_use]
+    pub fn store_option(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.store_options.push((name.into(), Secret::new(value)));
+        self
+    }
+
+    /// Has this URL mean a store that a test brings.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn mount(mut self, url: impl Into<String>, store: Arc<dyn tidemill_core::store::Store>) -> Self {
+        self.mounted.push((url.into(), store));
+        self
+    }
+
     /// Where time comes from, for tests that move it.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -89,6 +113,15 @@ impl SessionBuilder {
 
     /// Opens the session.
     pub fn build(self) -> Result<Session> {
+        let mut stores = Stores::new(Arc::clone(&self.context.clock));
+        for (name, value) in &self.store_options {
+            stores.set(name, value.expose())?;
+        }
+        #[cfg(feature = "testing")]
+        for (url, store) in self.mounted {
+            stores.mount(url, store);
+        }
+        let context = Context { stores: Arc::new(stores), ..self.context };
         let settings = Settings {
             memory_budget: self.memory_budget.unwrap_or_else(memory::default_budget),
             parallelism: self.parallelism.unwrap_or_else(cores),
@@ -114,11 +147,11 @@ impl SessionBuilder {
         // Tasks find what the engine adds by itself among the formats; users are not offered it.
         let mut formats = Registry::clone(&registry);
         formats.add_sink(Arc::new(SpoolFormat { formats: Registry::clone(&registry) }));
-        let engine = Engine::new(Arc::new(formats), self.context.clone(), options)?;
+        let engine = Engine::new(Arc::new(formats), context.clone(), options)?;
         // The engine's state with the type names of SQL added; views are in the catalogue, which both share.
         let state = SessionStateBuilder::new_from_existing(engine.state().clone());
         let state = state.with_type_planner(Arc::new(DdlTypes)).build();
-        Ok(Session(Arc::new(Inner { engine: Arc::new(engine), state, registry, context: self.context, settings })))
+        Ok(Session(Arc::new(Inner { engine: Arc::new(engine), state, registry, context, settings })))
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::execution::SessionState;
-use tidemill_core::{Context, Registry};
+use tidemill_core::store::doctor::{Examination, examine};
+use tidemill_core::{Context, Registry, Result};
 
 use crate::dataflow::Engine;
 
@@ -73,6 +74,19 @@ impl Session {
     /// What sources and sinks are built with: time, randomness and secrets.
     pub fn context(&self) -> &Context {
         &self.0.context
+    }
+
+    /// Tries out whether a location can hold checkpoints: races for names on it, a few hundred small writes in a folder
+    /// that is removed again. A query does the short form of it when it first starts on a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// [`code::STORE_UNFIT`](tidemill_core::code::STORE_UNFIT) if two writers of one name both win, or if the store loses
+    /// or does not show what it acknowledged.
+    pub async fn examine(&self, location: impl AsRef<str>) -> Result<Examination> {
+        let context = self.context();
+        let location = context.stores.open(location.as_ref())?;
+        examine(&location, &*context.clock, &*context.rng).await
     }
 
     /// Bytes that the queries of this session may use together.

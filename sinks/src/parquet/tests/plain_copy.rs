@@ -30,11 +30,7 @@ impl std::fmt::Display for PlainCopy {
 }
 
 #[async_trait]
-impl Store for PlainCopy {
-    async fn make_durable(&self, _path: &Path) -> Result<()> {
-        Ok(())
-    }
-}
+impl Store for PlainCopy {}
 
 #[async_trait]
 impl ObjectStore for PlainCopy {

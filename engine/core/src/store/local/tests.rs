@@ -186,7 +186,7 @@ fn the_system_is_really_asked() {
 #[test]
 fn a_file_in_the_place_of_the_folder_is_refused_with_what_to_do() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let error = super::super::Location::open(&file.path().to_string_lossy()).expect_err("it is a file");
+    let error = super::super::Stores::default().open(&file.path().to_string_lossy()).expect_err("it is a file");
     assert_eq!((error.code(), error.exit_code()), (code::STORE_REFUSED, 74));
     assert!(error.report().contains("name a folder"), "{}", error.report());
 }
