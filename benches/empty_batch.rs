@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use tidemill::prelude::*;
-use tidemill::store::{self, Location, create};
+use tidemill::store::{self, Stores, create};
 use tidemill_core::clock::SystemClock;
 
 mod support;
@@ -57,22 +57,12 @@ async fn batches(folder: &Path) -> tidemill::Result<f64> {
         .trigger(Trigger::processing_time(std::time::Duration::ZERO))
         .start()
         .await?;
-    let mut took = Vec::new();
-    let mut before = None;
-    for batch in 0..BATCHES {
-        query.await_batch(tidemill::BatchId(batch)).await?;
-        let now = Instant::now();
-        if let Some(before) = before.replace(now) {
-            took.push(now.duration_since(before).as_secs_f64() * 1000.0);
-        }
-    }
-    query.stop().await?;
-    Ok(support::median(took))
+    support::median_batch_ms(&query, BATCHES).await
 }
 
 /// The median time of one durable create, in milliseconds.
 async fn bare_creates(folder: &Path) -> f64 {
-    let location = Location::open(&folder.to_string_lossy()).expect("the folder is there");
+    let location = Stores::default().open(&folder.to_string_lossy()).expect("the folder is there");
     let clock = SystemClock::default();
     let mut took = Vec::new();
     for number in 0..BATCHES {

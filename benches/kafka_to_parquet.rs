@@ -15,6 +15,8 @@ use tidemill::prelude::*;
 mod broker;
 #[path = "../tests/support/loader.rs"]
 mod loader;
+#[path = "../tests/support/service.rs"]
+mod service;
 mod support;
 
 const PARTITIONS: i32 = 8;

@@ -24,10 +24,13 @@ struct Args {
     /// The topic
     #[arg(long)]
     topic: String,
-    /// Where the table is
+    /// Where the table is: a folder, or a URL such as s3://bucket/table or hdfs://namenode:8020/table
     #[arg(long)]
     table: String,
-    /// Where the checkpoint is
+    /// A second table that gets the same rows, in the same commit
+    #[arg(long)]
+    copy: Option<String>,
+    /// Where the checkpoint is: a folder, or a URL
     #[arg(long)]
     checkpoint: String,
     /// What becomes of a message: its bytes, or typed columns
@@ -81,13 +84,7 @@ fn main() -> ExitCode {
             return ExitCode::from(74);
         }
     };
-    match runtime.block_on(run(args)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{}", error.report());
-            ExitCode::from(error.exit_code())
-        }
-    }
+    tidemill::exit_code(runtime.block_on(run(args)))
 }
 
 async fn run(args: Args) -> tidemill::Result<()> {
@@ -113,9 +110,11 @@ async fn run(args: Args) -> tidemill::Result<()> {
         Some(batches) => Retention { batches_min: batches, age: Duration::ZERO, batches_max: batches },
         None => Retention::default(),
     };
-    let query = session
-        .query("kafka_to_parquet")
-        .retention(retention)
+    let mut query = session.query("kafka_to_parquet").retention(retention);
+    if let Some(copy) = args.copy {
+        query = query.sink("copy", rows.clone(), Parquet::table(copy));
+    }
+    let query = query
         .sink("table", rows, Parquet::table(args.table))
         .checkpoint(args.checkpoint)
         .trigger(args.trigger.unwrap_or_default())

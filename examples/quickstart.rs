@@ -7,7 +7,11 @@ use tidemill::BatchId;
 use tidemill::prelude::*;
 
 #[tokio::main]
-async fn main() -> tidemill::Result<()> {
+async fn main() -> std::process::ExitCode {
+    tidemill::exit_code(run().await)
+}
+
+async fn run() -> tidemill::Result<()> {
     let last = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
     let session = Session::builder().log_to_stderr().build()?;
     let query = session

@@ -18,13 +18,7 @@ async fn main() -> ExitCode {
         eprintln!("\"{batch}\" is not the number of a batch");
         return ExitCode::from(64);
     };
-    match run(brokers, topic, checkpoint, batch).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{}", error.report());
-            ExitCode::from(error.exit_code())
-        }
-    }
+    tidemill::exit_code(run(brokers, topic, checkpoint, batch).await)
 }
 
 async fn run(brokers: &str, topic: &str, checkpoint: &str, batch: u64) -> tidemill::Result<()> {

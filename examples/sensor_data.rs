@@ -7,13 +7,7 @@ use tidemill::prelude::*;
 
 #[tokio::main]
 async fn main() -> std::process::ExitCode {
-    match run().await {
-        Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{}", error.report());
-            error.exit_code().into()
-        }
-    }
+    tidemill::exit_code(run().await)
 }
 
 async fn run() -> tidemill::Result<()> {

@@ -139,7 +139,7 @@ fn typed_columns_and_a_filter_land_what_they_say() {
     let mut landing = Landing::new(broker.bootstrap(), &topic, root.path(), &["--filter", "seq < 10"]);
     landing.columns = "json";
     landing.finish();
-    let glob = format!("{}/**/*.parquet", landing.table().display());
+    let glob = format!("{}/**/*.parquet", landing.table());
     let sql = format!("SELECT seq, temperature, sensor_id FROM '{glob}' ORDER BY seq");
     let found = table::query(&sql);
     for seq in 0..10 {

@@ -51,14 +51,13 @@ impl Story {
     fn back_to_logged(&self) {
         std::fs::remove_file(self.file("commits", 2)).unwrap();
         std::fs::remove_file(self.file("acks", 2)).unwrap();
-        let manifests: Vec<PathBuf> = files(&self.table())
-            .into_iter()
-            .filter(|path| {
-                path.to_string_lossy().contains("manifest") && path.to_string_lossy().contains(&format!("{:020}", 2))
-            })
-            .collect();
-        assert_eq!(manifests.len(), 1);
-        std::fs::remove_file(&manifests[0]).unwrap();
+        let of_batch = format!("{:020}.json", 2);
+        let own: Vec<PathBuf> =
+            files(&self.table()).into_iter().filter(|path| path.to_string_lossy().ends_with(&of_batch)).collect();
+        assert_eq!(own.len(), 2, "claim and manifest: {own:?}");
+        for file in own {
+            std::fs::remove_file(file).unwrap();
+        }
         for file in parquet_files(&self.table()) {
             if file.to_string_lossy().contains(&format!("part-{:020}", 2)) {
                 std::fs::remove_file(file).unwrap();

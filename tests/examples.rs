@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::support::broker::{Broker, unique_topic};
 use crate::support::child::{Landing, example, signal};
+use crate::support::hdfs::Hdfs;
 use crate::support::loader;
+use crate::support::place::Place;
+use crate::support::s3::S3;
+use crate::support::table;
 
 /// Runs an example to its end and gives what it printed.
 fn run(name: &str, args: &[&str]) -> String {
@@ -24,6 +28,15 @@ fn quickstart_shows_a_table_for_every_batch() {
 }
 
 #[test]
+fn an_error_that_nobody_can_read_keeps_its_exit_code() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let args =
+        ["--brokers", "127.0.0.1:99999", "--topic", "t", "--table", "t", "--checkpoint", "c", "--columns", "raw"];
+    let outcome = Command::new(example("kafka_to_parquet")).args(args).stderr(full).status().unwrap();
+    assert_eq!(outcome.code(), Some(78));
+}
+
+#[test]
 fn demo_lands_each_offset_once_across_a_kill() {
     let shown = run("demo", &[]);
     for text in ["killed in the middle", "40000 rows in", "each offset once", "What to try next"] {
@@ -33,11 +46,22 @@ fn demo_lands_each_offset_once_across_a_kill() {
 
 #[test]
 fn sensor_data_goes_on_at_the_next_offset() {
+    sensor_data_resumes(&Place::local());
+}
+
+#[test]
+fn sensor_data_goes_on_at_the_next_offset_from_a_checkpoint_on_hdfs() {
+    let place = Place::hdfs(&Hdfs::shared());
+    sensor_data_resumes(&place);
+    assert!(place.url.starts_with("hdfs://"), "{}", place.url);
+}
+
+/// The lesson, with its checkpoint in a place.
+fn sensor_data_resumes(place: &Place) {
     // A broker of its own: the lesson's topic has a fixed name.
     let broker = Broker::start();
     broker.create_topic("sensor-data", 1, &[]);
-    let root = tempfile::tempdir().unwrap();
-    let checkpoint = root.path().join("checkpoint").to_string_lossy().into_owned();
+    let checkpoint = place.at("checkpoint");
     let shown_until = |text: &str| {
         let out = tempfile::NamedTempFile::new().unwrap();
         let mut child = Command::new(example("sensor_data"))
@@ -80,7 +104,7 @@ fn replay_batch_shows_the_rows_of_one_batch() {
         loader::load(broker.bootstrap(), &topic, 1, rows);
         landing.finish();
     }
-    let checkpoint = landing.checkpoint().to_string_lossy().into_owned();
+    let checkpoint = landing.checkpoint();
     let shown = run("replay_batch", &[broker.bootstrap(), &topic, &checkpoint, "1"]);
     for seq in 5..8 {
         assert!(shown.contains(&format!("\"seq\":{seq}")), "{seq}:\n{shown}");
@@ -89,4 +113,46 @@ fn replay_batch_shows_the_rows_of_one_batch() {
     let outcome = Command::new(example("replay_batch")).args([broker.bootstrap(), &topic, &checkpoint, "9"]).output();
     let refused = outcome.unwrap();
     assert_eq!(refused.status.code(), Some(78), "{}", String::from_utf8_lossy(&refused.stderr));
+    // Of another topic the logged offsets say nothing.
+    let other = unique_topic("other");
+    broker.create_topic(&other, 1, &[]);
+    let outcome = Command::new(example("replay_batch")).args([broker.bootstrap(), &other, &checkpoint, "1"]).output();
+    let refused = outcome.unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(78) && told.contains("TM0124"), "{told}");
+    // Nobody reads what it prints: an error like any other.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let args = [broker.bootstrap(), &topic, &checkpoint, "1"];
+    let outcome = Command::new(example("replay_batch")).args(args).stdout(full).output().unwrap();
+    assert_eq!(outcome.status.code(), Some(74), "{}", String::from_utf8_lossy(&outcome.stderr));
+}
+
+#[test]
+fn kafka_to_parquet_lands_on_s3_and_goes_on_there() {
+    let broker = Broker::shared();
+    let topic = unique_topic("to-s3");
+    broker.create_topic(&topic, 2, &[]);
+    let s3 = S3::start();
+    let place = Place::s3(&s3);
+    let landing = Landing::at(broker.bootstrap(), &topic, &place, &[]);
+    for rows in [0..50, 50..80] {
+        loader::load(broker.bootstrap(), &topic, 2, rows);
+        landing.finish();
+    }
+    let found = table::offsets(&place.copy_of("table").folder);
+    let expected: Vec<(i32, i64)> =
+        (0..2).flat_map(|partition| (0..40).map(move |offset| (partition, offset))).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn doctor_finds_a_disk_fit_and_a_careless_store_unfit() {
+    let root = tempfile::tempdir().unwrap();
+    let shown = run("doctor", &[&root.path().join("checkpoint").to_string_lossy()]);
+    assert!(shown.contains("one winner each") && shown.contains("can hold checkpoints"), "{shown}");
+    let s3 = S3::start();
+    s3.fail(serde_json::json!([{"fault": "unconditional", "method": "PUT"}]));
+    let refused = Command::new(example("doctor")).arg("s3://tidemill/x").envs(s3.env()).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(78) && told.contains("TM0105"), "{told}");
 }

@@ -5,7 +5,9 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
 
 mod broker;
+mod controls;
 mod damage;
+mod disk;
 mod examples;
 mod faults;
 mod fixtures;
@@ -13,8 +15,11 @@ mod house;
 mod kafka_source;
 mod kill;
 mod lifecycle;
+mod long_run;
 mod model;
 mod resume;
 mod roll_forward;
 mod schedules;
+mod simulation;
+mod stores;
 mod support;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidemill::prelude::*;
 use tidemill::store::faulty::{Fault, FaultyStore, OpKind};
-use tidemill::store::{Location, Store};
+use tidemill::store::{Location, Store, Stores};
 use tidemill::{BatchId, MemorySource, code};
 
 use crate::support::pipeline::{files, rows, session, source, table_numbers};
@@ -26,7 +26,7 @@ impl Rig {
     }
 
     fn checkpoint(&self) -> Location {
-        Location::open(&self.at("checkpoint")).unwrap()
+        Stores::default().open(&self.at("checkpoint")).unwrap()
     }
 
     /// Runs the program with this filter until all is read.

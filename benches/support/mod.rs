@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each bench uses its part")]
 
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -24,6 +25,22 @@ pub fn measure(args: &[&str]) -> Value {
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// The median time from one commit to the next over a query's first batches, in milliseconds. Then it is stopped.
+#[allow(clippy::disallowed_methods, reason = "a bench measures the machine's own time")]
+pub async fn median_batch_ms(query: &tidemill::StreamingQuery, batches: u64) -> tidemill::Result<f64> {
+    let mut took = Vec::new();
+    let mut before = None;
+    for batch in 0..batches {
+        query.await_batch(tidemill::BatchId(batch)).await?;
+        let now = Instant::now();
+        if let Some(before) = before.replace(now) {
+            took.push(now.duration_since(before).as_secs_f64() * 1000.0);
+        }
+    }
+    query.stop().await?;
+    Ok(median(took))
 }
 
 /// Prints a case: one JSON line, or one line for people.

@@ -2,6 +2,7 @@
 # Brings what the tests need from package registries into the cache, once, and prints where it is.
 #
 #   fetch.sh kafka    prints the folder of the broker's jars
+#   fetch.sh hdfs     prints the folder of Hadoop's jars
 #   fetch.sh python   prints the python that has the packages of requirements.txt
 #
 # Each thing has a name made from the file that pins its versions, so a second run downloads nothing and a changed pin
@@ -33,8 +34,15 @@ once() {
 # A short name for the contents of its input.
 digest() { sha256sum | cut -c1-12; }
 
-build_kafka() {
-    mvn -q -B -f "$here/kafka/pom.xml" dependency:copy-dependencies -DoutputDirectory="$1" -DincludeScope=runtime
+# jars SERVICE: the jars that its pom.xml names, and theirs.
+jars() {
+    build_jars() {
+        mvn -q -B -f "$pom" dependency:copy-dependencies -DoutputDirectory="$1" -DincludeScope=runtime
+    }
+    local pom=$here/$1/pom.xml name
+    name=$1-$(digest <"$pom")
+    once "$name" build_jars
+    echo "$cache/$name"
 }
 
 build_python() {
@@ -43,11 +51,7 @@ build_python() {
 }
 
 case ${1:-} in
-kafka)
-    name=kafka-$(digest <"$here/kafka/pom.xml")
-    once "$name" build_kafka
-    echo "$cache/$name"
-    ;;
+kafka | hdfs) jars "$1" ;;
 python)
     # A venv belongs to the interpreter that made it.
     interpreter=$(python3 -c 'import sys; print(sys.base_prefix, sys.version)')
@@ -56,7 +60,7 @@ python)
     echo "$cache/$name/bin/python"
     ;;
 *)
-    sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

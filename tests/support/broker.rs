@@ -1,9 +1,7 @@
 //! A real Kafka broker for tests and benches, started and ended by the program that uses it.
 //!
 //! Promises: the broker is ready when `start` returns; it keeps its address and its data through `kill` and `restart`;
-//! it and its files are gone when the `Broker` is dropped, and also when the program dies by any signal. The last is
-//! kept by `tests/services/kafka.sh`, which holds the broker as its child, takes commands through a pipe and cleans up
-//! when the pipe closes.
+//! it and its files are gone when the `Broker` is dropped, and also when the program dies by any signal.
 //!
 //! Everything blocks and panics on failure, so that a test reads as a story; it may be called with or without an async
 //! runtime around it. A file of its own, so that a bench can include it by path.
@@ -11,11 +9,8 @@
 #![allow(clippy::disallowed_methods, reason = "waits for another process, so real time is the right one")]
 
 use std::future::Future;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
@@ -28,17 +23,14 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::metadata::MetadataTopic;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
+use super::service::Service;
+
 /// How long an admin request, or its effect, may take on a busy machine.
 const ADMIN_BOUND: Duration = Duration::from_secs(30);
 
 /// One running broker, its folder and a client for its topics.
 pub struct Broker {
-    supervisor: Child,
-    /// Closing it is what ends the broker; `None` only while dropping.
-    commands: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-    dir: PathBuf,
-    bootstrap: String,
+    service: Service,
     admin: AdminClient<DefaultClientContext>,
 }
 
@@ -50,25 +42,14 @@ impl Broker {
 
     /// Starts a broker with `settings` of the server and, instead of the small default, the JVM flags `jvm`.
     pub fn start_with(settings: &[(&str, &str)], jvm: Option<&str>) -> Broker {
-        let mut command = Command::new("bash");
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/kafka.sh")).arg("serve");
-        command.args(settings.iter().map(|(key, value)| format!("{key}={value}")));
-        if let Some(flags) = jvm {
-            command.env("TIDEMILL_KAFKA_JVM", flags);
-        }
-        // In a process group of its own: Ctrl-C is for the test, whose end then ends the broker in order.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        let mut supervisor = command.spawn().expect("bash runs tests/services/kafka.sh");
-        let mut commands = supervisor.stdin.take().expect("stdin is piped");
-        let mut answers = BufReader::new(supervisor.stdout.take().expect("stdout is piped"));
-        let dir = answer(&mut answers, "dir ").expect("the broker has a folder");
-        let bootstrap = ask(&mut commands, &mut answers, "start").expect("the broker starts");
+        let env: Vec<(&str, &str)> = jvm.map(|flags| ("TIDEMILL_KAFKA_JVM", flags)).into_iter().collect();
+        let service = Service::start("kafka", settings, &env);
         let admin = ClientConfig::new()
-            .set("bootstrap.servers", &bootstrap)
+            .set("bootstrap.servers", service.address())
             .set("reconnect.backoff.max.ms", "500")
             .create()
             .expect("an admin client needs no more than an address");
-        Broker { supervisor, commands: Some(commands), answers, dir: dir.into(), bootstrap, admin }
+        Broker { service, admin }
     }
 
     /// The broker that all tests of this process share. It cannot be harmed: what harms needs `&mut`.
@@ -79,55 +60,47 @@ impl Broker {
 
     /// The address for `bootstrap.servers`; the same through every restart.
     pub fn bootstrap(&self) -> &str {
-        &self.bootstrap
+        self.service.address()
     }
 
     /// The broker's log file, for a message about a failure.
     pub fn log(&self) -> PathBuf {
-        self.dir.join("kafka.log")
+        self.service.dir().join("kafka.log")
     }
 
     /// The folder that holds the broker's data, settings and log.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.service.dir()
     }
 
     /// The process id of the broker while it runs, for measuring it.
     pub fn pid(&self) -> u32 {
-        let text = std::fs::read_to_string(self.dir.join("pid")).expect("a started broker has written its id");
-        text.trim().parse().expect("the file holds one number")
+        self.service.pid("kafka")
     }
 
     /// Ends the broker by SIGKILL and returns when its ports are free.
     pub fn kill(&mut self) {
-        self.ask("kill");
+        self.service.ask("kill");
     }
 
     /// Ends the broker by SIGTERM, in order, and returns when it is gone.
     pub fn stop(&mut self) {
-        self.ask("stop");
+        self.service.ask("stop");
     }
 
     /// Starts a killed or stopped broker on its ports and data, and returns when it is ready.
     pub fn restart(&mut self) {
-        self.ask("start");
+        self.service.ask("start");
     }
 
     /// Stops the broker in its tracks (SIGSTOP): connections stay open and nothing answers.
     pub fn pause(&mut self) {
-        self.ask("pause");
+        self.service.ask("pause");
     }
 
     /// Lets a paused broker go on.
     pub fn resume(&mut self) {
-        self.ask("resume");
-    }
-
-    fn ask(&mut self, command: &str) {
-        let commands = self.commands.as_mut().expect("the pipe is open until drop");
-        if let Err(why) = ask(commands, &mut self.answers, command) {
-            panic!("cannot {command} the broker at {}: {why}", self.bootstrap);
-        }
+        self.service.ask("resume");
     }
 
     /// Creates a topic with `config`, such as `("retention.ms", "1000")`, and returns when all partitions have leaders.
@@ -181,36 +154,10 @@ impl Broker {
     }
 }
 
-impl Drop for Broker {
-    fn drop(&mut self) {
-        drop(self.commands.take());
-        // No panic here: a second one while a failed test unwinds would hide the first.
-        let _ = self.supervisor.wait();
-    }
-}
-
 /// A topic name that no other test of any process uses.
 pub fn unique_topic(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{prefix}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Sends one command and returns the address of the answer "ok ADDRESS".
-fn ask(commands: &mut ChildStdin, answers: &mut BufReader<ChildStdout>, command: &str) -> Result<String, String> {
-    writeln!(commands, "{command}").map_err(|error| format!("the supervisor is gone: {error}"))?;
-    answer(answers, "ok ")
-}
-
-/// Reads one answer, which has to start with `expected`. The supervisor bounds its own work, so this does not wait for
-/// ever.
-fn answer(answers: &mut BufReader<ChildStdout>, expected: &str) -> Result<String, String> {
-    let mut line = String::new();
-    answers.read_line(&mut line).map_err(|error| error.to_string())?;
-    match line.trim_end().strip_prefix(expected) {
-        Some(rest) => Ok(rest.to_owned()),
-        None if line.is_empty() => Err("the supervisor has ended".to_owned()),
-        None => Err(line.trim_end().to_owned()),
-    }
 }
 
 fn options() -> AdminOptions {

@@ -4,12 +4,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use tidemill::store::{Location, Path as StorePath, Stores};
+
+use super::place::{Place, blocking};
+
 /// A landing: where it reads, and where it writes.
 #[derive(Clone)]
 pub struct Landing {
     pub brokers: String,
     pub topic: String,
-    pub root: PathBuf,
+    /// A folder or a URL, in which the table and the checkpoint are.
+    pub root: String,
+    /// Further variables of its environment.
+    pub env: Vec<(String, String)>,
+    /// Where its log goes.
+    pub logs: PathBuf,
+    pub stores: Stores,
     pub columns: &'static str,
     /// Further flags, such as `["--max-offsets", "1000"]`.
     pub flags: Vec<String>,
@@ -30,24 +40,39 @@ pub fn example(name: &str) -> PathBuf {
 }
 
 impl Landing {
+    /// A landing in a local folder.
     pub fn new(brokers: &str, topic: &str, root: &Path, flags: &[&str]) -> Landing {
-        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        Landing { brokers: brokers.to_owned(), topic: topic.to_owned(), root: root.to_owned(), columns: "raw", flags }
+        Landing {
+            brokers: brokers.to_owned(),
+            topic: topic.to_owned(),
+            root: root.display().to_string(),
+            env: Vec::new(),
+            logs: root.to_owned(),
+            stores: Stores::default(),
+            columns: "raw",
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        }
     }
 
-    /// The table's folder.
-    pub fn table(&self) -> PathBuf {
-        self.root.join("table")
+    /// A landing anywhere.
+    pub fn at(brokers: &str, topic: &str, place: &Place, flags: &[&str]) -> Landing {
+        let local = Landing::new(brokers, topic, place.folder.path(), flags);
+        Landing { root: place.url.clone(), env: place.env.clone(), stores: place.stores(), ..local }
     }
 
-    /// The checkpoint's folder.
-    pub fn checkpoint(&self) -> PathBuf {
-        self.root.join("checkpoint")
+    /// Where the table is.
+    pub fn table(&self) -> String {
+        format!("{}/table", self.root)
+    }
+
+    /// Where the checkpoint is.
+    pub fn checkpoint(&self) -> String {
+        format!("{}/checkpoint", self.root)
     }
 
     /// Starts it. Its stderr goes to a file, so that a long run cannot block on a pipe.
     pub fn start(&self, trigger: &str, env: &[(&str, &str)]) -> Running {
-        let log = tempfile::NamedTempFile::new_in(&self.root).unwrap();
+        let log = tempfile::NamedTempFile::new_in(&self.logs).unwrap();
         let child = Command::new(example("kafka_to_parquet"))
             .args(["--brokers", &self.brokers, "--topic", &self.topic, "--columns", self.columns, "--trigger", trigger])
             .arg("--table")
@@ -55,6 +80,7 @@ impl Landing {
             .arg("--checkpoint")
             .arg(self.checkpoint())
             .args(&self.flags)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -73,8 +99,9 @@ impl Landing {
 
     /// How many of a log's entries there are: `offsets`, `acks` or `commits`.
     pub fn newest(&self, log: &str) -> Option<u64> {
-        let names = std::fs::read_dir(self.checkpoint().join(log)).ok()?;
-        names.filter_map(|entry| entry.unwrap().file_name().to_str()?.get(..20)?.parse().ok()).max()
+        let checkpoint: Location = self.stores.open(&self.checkpoint()).unwrap();
+        let names = blocking(checkpoint.names(&StorePath::from(log))).ok()?;
+        names.iter().filter_map(|name| name.get(..20)?.parse().ok()).max()
     }
 
     /// Whether a batch is logged and not committed.
@@ -105,6 +132,10 @@ impl Running {
     pub fn kill(mut self) -> Ended {
         let _ = self.child.kill();
         self.wait(Duration::from_secs(10))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn is_running(&mut self) -> bool {

@@ -3,8 +3,12 @@
 pub mod broker;
 pub mod child;
 pub mod gate;
+pub mod hdfs;
 pub mod loader;
 pub mod pipeline;
+pub mod place;
+pub mod s3;
+pub mod service;
 pub mod table;
 #[cfg(test)]
 mod tests;

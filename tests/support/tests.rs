@@ -139,7 +139,7 @@ fn broker_and_its_folder_are_gone_when_the_program_is() {
     writeln!(commands, "start").expect("the script reads");
     let started = answer();
     assert!(started.starts_with("ok 127.0.0.1:"), "{started}");
-    let pid = std::fs::read_to_string(format!("{dir}/pid")).expect("the broker's id is in its folder");
+    let pid = std::fs::read_to_string(format!("{dir}/kafka.pid")).expect("the broker's id is in its folder");
     let process = format!("/proc/{}", pid.trim());
     assert!(Path::new(&process).exists(), "the broker runs");
     // All that a program leaves of itself when it dies by SIGKILL is a closed pipe.
