@@ -53,7 +53,10 @@ fn a_store_that_ignores_conditions_goes_red() {
 
 #[test]
 fn receipts_that_nobody_checks_go_red() {
-    goes_red(Rule::CheckReceipts, &["kafka_source::topic_made_again_is_noticed_before_and_after_the_read"]);
+    goes_red(
+        Rule::CheckReceipts,
+        &["lifecycle::an_attempt_whose_receipt_is_refused_does_not_count_and_the_range_is_read_again"],
+    );
 }
 
 #[test]

@@ -11,22 +11,28 @@ use tidemill::prelude::*;
 use tidemill::store::Location;
 use tidemill::store::faulty::{Fault, FaultyStore, OpKind};
 use tidemill::{Error, MemorySource, code};
-use tidemill_core::{Context, Offer, Offsets, Range, ReadLimit, Source, SourceBuilder, SourceSpec, Split};
+use tidemill_core::{Context, Offer, Offsets, Range, ReadLimit, Receipt, Source, SourceBuilder, SourceSpec, Split};
 
 use crate::support::gate::Gate;
 use crate::support::pipeline::{BOUND, ended, numbers, rows, schema, session, source, table_numbers};
 
-/// A memory source that starts at its end, or panics in the driver.
+/// A memory source that starts at its end, panics in the driver, or does not believe its own readers.
 #[derive(Debug)]
 struct Peculiar {
     rows: MemorySource,
     inner: Option<Arc<dyn Source>>,
     panics: bool,
+    /// How many receipts it still refuses.
+    refuses: AtomicU32,
 }
 
 impl Peculiar {
     fn new(rows: &MemorySource, panics: bool) -> Peculiar {
-        Peculiar { rows: rows.clone(), inner: None, panics }
+        Peculiar { rows: rows.clone(), inner: None, panics, refuses: AtomicU32::new(0) }
+    }
+
+    fn refusing(rows: &MemorySource, receipts: u32) -> Peculiar {
+        Peculiar { refuses: AtomicU32::new(receipts), ..Peculiar::new(rows, false) }
     }
 
     fn inner(&self) -> &dyn Source {
@@ -74,6 +80,31 @@ impl Source for Peculiar {
     fn plan(&self, name: &str, range: &Range, interpretation: &serde_json::Value) -> tidemill::Result<Vec<Split>> {
         self.inner().plan(name, range, interpretation)
     }
+
+    fn check_receipt(&self, split: &Split, receipt: &Receipt) -> tidemill::Result<()> {
+        let left = self.refuses.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => Err(Error::new(code::RECEIPT_MISMATCH, "this was read from somewhere else")),
+            Err(_) => self.inner().check_receipt(split, receipt),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_whose_receipt_is_refused_does_not_count_and_the_range_is_read_again() {
+    let root = tempfile::tempdir().unwrap();
+    let rows_of = source(0..5);
+    let session = session();
+    for (receipts, added) in [(0, 5..5), (1, 5..15)] {
+        rows_of.add(rows(added));
+        let frame = session.stream(Peculiar::refusing(&rows_of, receipts)).await.unwrap();
+        let table = Parquet::table(root.path().join("table").to_string_lossy());
+        let query = frame.write_stream().sink(table).trigger(Trigger::available_now());
+        let location = root.path().join("checkpoint").to_string_lossy().into_owned();
+        ended(&query.option("checkpointLocation", location).start().await.unwrap()).await.unwrap();
+    }
+    assert_eq!(rows_of.reads(), [(5, 15), (5, 15)]);
+    assert_eq!(table_numbers(&root.path().join("table")), (5..15).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,7 @@ use crate::support::s3::S3;
 
 /// A session that reaches a place.
 fn session(place: &Place) -> Session {
-    let mut builder = Session::builder().retry_start(Duration::from_secs(20)).retry_running(Duration::from_secs(60));
+    let mut builder = Session::builder().retry_start(Duration::from_secs(60)).retry_running(Duration::from_secs(60));
     for (name, value) in &place.env {
         builder = builder.store_option(name, value);
     }

@@ -36,9 +36,16 @@ signal() { running "$1" && kill "-$2" "$(cat "$dir/$1.pid")"; }
 # Ends a process at once, and waits until the kernel is done with it: until then its ports are taken.
 slay() {
     signal "$1" KILL || return 0
-    # Bounded, since `down` may find a process whose new parent never reaps it.
+    gone "$1"
+}
+
+# Waits until there is nothing left of a process that ends. Bounded, since `down` may find one whose new parent never
+# reaps it.
+gone() {
+    local id
+    id=$(cat "$dir/$1.pid")
     for _ in {1..500}; do
-        running "$1" || return 0
+        [ -d "/proc/$id" ] || return 0
         sleep 0.02
     done
 }
@@ -49,7 +56,7 @@ stop() {
     signal "$1" TERM || return 0
     signal "$1" CONT || true
     while running "$1" && [ $SECONDS -lt $deadline ]; do sleep 0.1; done
-    slay "$1"
+    if running "$1"; then slay "$1"; else gone "$1"; fi
 }
 
 each_process() {

@@ -142,7 +142,8 @@ def refuse(fault, start_response, instead=None):
 def reset(environ):
     connection = environ["werkzeug.socket"]
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
+    # Closing alone would leave it open: the server's own reader and writer hold it too.
+    connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionResetError
 
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
@@ -131,13 +132,23 @@ impl std::fmt::Display for Cloud {
     }
 }
 
+/// S3 says that a bucket is missing in its answer's text alone.
+fn of_list(error: object_store::Error) -> object_store::Error {
+    match error {
+        object_store::Error::Generic { source, .. } if source.to_string().contains("NoSuchBucket") => {
+            object_store::Error::NotFound { path: String::new(), source: Box::new(NoBucket(source)) }
+        }
+        other => other,
+    }
+}
+
 /// An object that is to be written cannot be missing; its bucket can.
 fn of_write(error: object_store::Error) -> object_store::Error {
     match error {
         object_store::Error::NotFound { path, source } => {
             object_store::Error::NotFound { path, source: Box::new(NoBucket(source)) }
         }
-        other => other,
+        other => of_list(other),
     }
 }
 
@@ -167,7 +178,7 @@ impl ObjectStore for Cloud {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, StoreResult<ObjectMeta>> {
-        self.inner.list(prefix)
+        self.inner.list(prefix).map(|listed| listed.map_err(of_list)).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> StoreResult<ListResult> {

@@ -93,7 +93,7 @@ impl Hdfs {
     /// Ends a file. The client's own call sends what is left, tells the name node the block's length (from then on the
     /// file is seen to have it) and asks whether the block was reported; then it sleeps. Here the sleep is cut short and
     /// the question asked again. To ask twice is no harm; a question that is cut off may have closed the file, and then
-    /// the next one fails: the caller takes it for what any write with an error is, undecided.
+    /// the name node says so to the next one.
     async fn close(&self, mut file: FileWriter, name: &str, bytes: usize) -> hdfs_native::Result<()> {
         if bytes == 0 {
             return file.close().await;
@@ -105,10 +105,18 @@ impl Hdfs {
         loop {
             tokio::select! {
                 biased;
-                done = file.close() => return done,
+                done = file.close() => return match done {
+                    // The question that was cut off had closed it.
+                    Err(error) if says_closed(&error) && self.has_length(name, bytes).await => Ok(()),
+                    done => done,
+                },
                 () = self.clock.sleep(patience) => patience *= 2,
             }
         }
+    }
+
+    async fn has_length(&self, name: &str, bytes: usize) -> bool {
+        self.client.get_file_info(name).await.is_ok_and(|status| status.length == bytes)
     }
 
     /// Ends a file, or gives up when the name node knows its length and must have answered by now: then tells how long
@@ -139,6 +147,12 @@ impl Hdfs {
             patience = told => Err(patience),
         }
     }
+}
+
+/// Whether the name node refused to close a file because it is closed.
+fn says_closed(error: &HdfsError) -> bool {
+    matches!(error, HdfsError::RPCError(class, text) | HdfsError::FatalRPCError(class, text)
+        if class.ends_with(".LeaseExpiredException") && text.contains("is not open for writing"))
 }
 
 /// A hidden name beside the one that a file will have.

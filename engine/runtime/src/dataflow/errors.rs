@@ -260,13 +260,17 @@ mod tests {
         check(
             DataFusionError::ArrowError(Box::new(ArrowError::DivideByZero), None).context("projection"),
             code::EXPRESSION,
-            "TM0404 divide by zero error",
+            "TM0404 divide by zero error; fix: guard it, by CASE or NULLIF or try_cast, or filter such rows out before it",
         );
         check(
             DataFusionError::ResourcesExhausted("Failed to allocate".to_owned()),
             code::OUT_OF_MEMORY,
             "TM0405 failed to allocate; fix: give the session more memory, or let a batch read less (maxOffsetsPerTrigger)",
         );
-        check(DataFusionError::External("boom".into()), code::EXPRESSION, "TM0404 boom");
+        check(
+            DataFusionError::External("boom".into()),
+            code::EXPRESSION,
+            "TM0404 boom; fix: guard it, by CASE or NULLIF or try_cast, or filter such rows out before it",
+        );
     }
 }

@@ -244,7 +244,10 @@ async fn expression_that_fails_on_a_value_says_so() {
     let splits = vec![split("numbers", "a", 0..10)];
     let error = run(&kit, kit.request(splits, &["SELECT 10 / (n - 5) FROM numbers"]).await).await.expect_err("fails");
     assert_eq!(error.code(), code::EXPRESSION, "{error:?}");
-    assert_eq!(error.to_string(), "TM0404 divide by zero error");
+    assert_eq!(
+        error.to_string(),
+        "TM0404 divide by zero error; fix: guard it, by CASE or NULLIF or try_cast, or filter such rows out before it"
+    );
 }
 
 #[tokio::test]
