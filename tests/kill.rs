@@ -63,19 +63,29 @@ fn each_offset_lands_once_whenever_the_pipeline_is_killed() {
     story.tell();
 }
 
+/// Whether this is a longer run than the suite's.
+fn is_long() -> bool {
+    std::env::var_os("TIDEMILL_KILLS").is_some()
+}
+
 /// Two sinks; in a longer run one, too.
 fn sinks() -> &'static [bool] {
-    match std::env::var_os("TIDEMILL_KILLS") {
-        Some(_) => &[false, true],
-        None => &[true],
-    }
+    if is_long() { &[false, true] } else { &[true] }
+}
+
+/// Where drivers are put to sleep.
+const NAPS: &[&str] = &["log", "write", "acks", "mid-publish", "publish", "manifest", "commit"];
+
+/// Those of a store elsewhere.
+fn naps() -> &'static [&'static str] {
+    if is_long() { NAPS } else { &["write", "mid-publish", "commit"] }
 }
 
 /// A short story of the same kind elsewhere.
 fn short(place: Place, two_sinks: bool) {
     let seed = setting("TIDEMILL_SEED", u64::from(std::process::id()));
     println!("seed {seed}: set TIDEMILL_SEED to it for the same moments");
-    let kills = setting("TIDEMILL_KILLS", 20) / 4;
+    let kills = setting("TIDEMILL_KILLS", 20) / 10;
     let rows = setting("TIDEMILL_KILL_ROWS", 100_000) / 5;
     Story { place, two_sinks, rows, random_kills: kills as u32, seed }.tell();
 }
@@ -197,19 +207,19 @@ impl Story {
 /// A driver sleeps between staging and acks while another takes over; it wakes, and ends with 75.
 #[test]
 fn a_driver_that_slept_between_staging_and_acks_ends_with_75_and_rows_land_once() {
-    sleeps_and_wakes(Place::local, &["log", "write", "acks", "mid-publish", "publish", "manifest", "commit"]);
+    sleeps_and_wakes(Place::local, NAPS);
 }
 
 #[test]
 fn a_driver_that_slept_ends_with_75_and_rows_land_once_on_s3() {
     let s3 = S3::start();
-    sleeps_and_wakes(|| Place::s3(&s3), &["log", "write", "acks", "mid-publish", "publish", "manifest", "commit"]);
+    sleeps_and_wakes(|| Place::s3(&s3), naps());
 }
 
 #[test]
 fn a_driver_that_slept_ends_with_75_and_rows_land_once_on_hdfs() {
     let hdfs = Hdfs::shared();
-    sleeps_and_wakes(|| Place::hdfs(&hdfs), &["log", "write", "acks", "mid-publish", "publish", "manifest", "commit"]);
+    sleeps_and_wakes(|| Place::hdfs(&hdfs), naps());
 }
 
 /// At each point a driver is put to sleep, in a place of its own; another takes over and finishes; the first wakes.

@@ -268,6 +268,7 @@ async fn hdfs_quota_permission_and_safe_mode_are_told_apart() {
     let session = Session::builder().retry_start(Duration::from_secs(2)).build().unwrap();
     let frame = session.stream(source.clone()).await.unwrap();
     let query = session.query("stores").sink("table", frame, Parquet::table(place.at("table")));
+    let query = query.write_patience(Duration::from_secs(3));
     let error = query.checkpoint(place.at("checkpoint")).start().await.expect_err("nothing can be written");
     assert!([code::STORE_UNAVAILABLE, code::WRITE_UNKNOWN].contains(&error.code()), "{error}");
     assert!(error.report().to_string().contains("safe mode"), "{}", error.report());
