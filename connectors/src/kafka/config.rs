@@ -191,6 +191,10 @@ impl KafkaConfig {
 
 /// Refuses addresses that the library would read as something else, or wait for in vain: it takes 99999 for port 34463.
 fn check_servers(servers: &str) -> Result<()> {
+    const FIX: &str = "name the brokers, as \"host:port,host:port\"";
+    if servers.trim().is_empty() {
+        return Err(Error::new(code::MISSING_OPTION, "\"kafka.bootstrap.servers\" is empty").fix(FIX));
+    }
     for server in servers.split(',').map(str::trim) {
         let address = match server.split_once("://") {
             Some((protocol, address)) => {
@@ -209,7 +213,7 @@ fn check_servers(servers: &str) -> Result<()> {
         if !address.is_some_and(port) {
             return Err(Error::new(code::INVALID_OPTION, format!("\"{server}\" is no address of a broker"))
                 .at("option", "kafka.bootstrap.servers")
-                .fix("name the brokers, as \"host:port,host:port\""));
+                .fix(FIX));
         }
     }
     Ok(())
@@ -406,15 +410,10 @@ impl Kafka {
         for (name, (value, secret)) in self.properties {
             properties::check_name(&name)?;
             properties::check_value(&name, value.expose())?;
+            if name == "bootstrap.servers" {
+                check_servers(value.expose())?;
+            }
             match name.as_str() {
-                "bootstrap.servers" if value.expose().trim().is_empty() => {
-                    return Err(Error::new(code::MISSING_OPTION, "\"kafka.bootstrap.servers\" is empty")
-                        .fix("name the brokers, as \"host:port,host:port\""));
-                }
-                "bootstrap.servers" => {
-                    check_servers(value.expose())?;
-                    open.insert(name, value.expose().to_owned());
-                }
                 "isolation.level" => isolation = Isolation::parse(value.expose())?,
                 _ if properties::printable(&name) && !secret => drop(open.insert(name, value.expose().to_owned())),
                 _ => {

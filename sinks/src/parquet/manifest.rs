@@ -127,7 +127,7 @@ fn foreign(sink: &str, batch_id: BatchId, location: &Location, path: &Path) -> E
         .fix("a checkpoint was restored, copied or forked: give this query a table of its own")
 }
 
-/// Who gives a batch's files their names: created if absent before the first of them, in an envelope like a manifest's.
+/// Whose batch this is: created if absent before a file of it has its name, in an envelope like a manifest's.
 ///
 /// ```text
 /// crc32c=51d2c6a0

@@ -6,7 +6,9 @@
 //! 1. the manifest: there already → nothing is left to do, whatever became of the files since (a compaction may have
 //!    replaced them);
 //! 2. the claim: created if absent before the first name, so that another checkpoint (restored from a backup, copied) that
-//!    holds another attempt for this batch is refused before it shows a row, though the manifest is not there yet;
+//!    holds another attempt for this batch, with rows or without, is refused before it shows one, though the manifest is
+//!    not there yet; then the manifest once more: a claim is swept only after its manifest is there, so whoever slept
+//!    before he claimed a swept name sees it;
 //! 3. for each file its stage, then its target: another publisher removes the stage only after the target is there, so
 //!    in this order a file is never missed;
 //! 4. names for all files, folders synced, and only then the stages removed: a power cut never leaves neither;
@@ -48,8 +50,9 @@ pub(super) async fn publish(location: &Location, clock: &dyn Clock, batch: &Acke
         return Ok(manifest.published());
     }
     let moves = moves_of(&layout, batch, &manifest)?;
-    if !moves.is_empty() {
-        claim(location, clock, &layout, batch).await?;
+    claim(location, clock, &layout, batch).await?;
+    if recorded(location, &path, &manifest).await? {
+        return Ok(manifest.published());
     }
     if let Err(error) = show_all(location, batch, &moves).await {
         // A file is missing. If another publisher has finished meanwhile, it was right to take it away.

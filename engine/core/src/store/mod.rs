@@ -184,7 +184,6 @@ pub fn store_error(error: object_store::Error) -> Error {
 }
 
 /// What a store says that was asked to write, and has no bucket of that name: not that the object is missing.
-#[cfg_attr(not(any(feature = "s3", feature = "gcs", feature = "azure")), expect(dead_code))]
 #[derive(Debug)]
 struct NoBucket(Box<dyn std::error::Error + Send + Sync>);
 

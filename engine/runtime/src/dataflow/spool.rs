@@ -133,6 +133,10 @@ impl Sink for Spooled {
         Ok(None)
     }
 
+    async fn warnings(&self, key: &SinkKey) -> Result<Vec<String>> {
+        self.inner.warnings(key).await
+    }
+
     async fn writer(&self, task: WriteTask) -> Result<Box<dyn SinkWriter>> {
         let batch = of_batch(&task.key.sink, task.batch_id);
         let path = Path::from(format!("{batch}{}-{}.arrow", task.attempt, task.task));

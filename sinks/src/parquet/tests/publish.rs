@@ -304,3 +304,24 @@ async fn store_that_is_down_is_an_error_that_may_pass() {
         assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
     }
 }
+
+#[tokio::test]
+async fn attempt_of_another_checkpoint_is_refused_before_it_shows_a_row() {
+    for (mine, theirs) in [(0..10, 0..10), (0..10, 0..0), (0..0, 0..10)] {
+        let (table, story) = (Table::new(), Story::new());
+        let sink = table.open();
+        let acked = story.staged(&sink, 0, "a", mine.clone()).await;
+        let other = story.staged(&sink, 0, "b", theirs).await;
+        assert_ne!(acked.acks_nonce, other.acks_nonce);
+        let manifest = |op: &Op| op.kind == OpKind::Put && op.path.as_ref().contains("/manifest/");
+        let (dying, _) = table.scripted_to_die(move |op| if manifest(op) { Fault::DiesBefore } else { Fault::None });
+        dying.publish(&acked).await.expect_err("dead");
+        assert_eq!(sink.publish(&other).await.expect_err("foreign").code(), code::SINK_FOREIGN);
+        assert_eq!(visible_ids(&table).await, mine.clone().collect::<Vec<_>>());
+        sink.publish(&acked).await.unwrap();
+        // Its claim is swept: the manifest says what it said.
+        sink.sweep(&story.key, BatchId(0)).await.unwrap();
+        assert_eq!(sink.publish(&other).await.expect_err("foreign").code(), code::SINK_FOREIGN);
+        assert_eq!(visible_ids(&table).await, mine.collect::<Vec<_>>());
+    }
+}
