@@ -384,6 +384,55 @@ async fn a_driver_that_purges_late_takes_no_boundary_back() {
     assert_eq!(program.shown(), (0..24).collect::<Vec<_>>());
 }
 
+/// One driver sleeps, another makes so many boundaries that they have been purged themselves, and the sleeper asks for one
+/// of those.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_slept_through_a_hundred_boundaries_stops_right_there() {
+    for held in [Log::Offsets.path(3, 0), Log::Acks.path(3, 0), Log::Commits.path(3, 0), Log::Boundary.path(1, 0)] {
+        let program = Program { retention: tight(), ..Program::new(source(0..4)) };
+        for n in 1..4 {
+            program.finish().await;
+            program.source.add(rows(n * 4..n * 4 + 4));
+        }
+        let (store, gate) = program.sleeps_before(&held, None);
+        let sleeper = program.start(store).await.unwrap();
+        gate.reached().await;
+        program.blind_the_fence().await;
+        let newer = program.endless().start(program.store.clone()).await.unwrap();
+        for n in 4..110 {
+            catches_up(&newer).await;
+            program.source.add(rows(n * 4..n * 4 + 4));
+        }
+        catches_up(&newer).await;
+        newer.stop().await.unwrap();
+        assert_eq!(program.bytes(&Log::Boundary.path(99, 0)).await, None, "the first hundred is purged");
+        gate.open();
+        is_fenced(&sleeper).await;
+        program.source.add(rows(440..444));
+        program.finish().await;
+        assert_eq!(program.shown(), (0..444).collect::<Vec<_>>(), "{held}");
+    }
+}
+
+/// Starts beyond the newest hundred are off the record. Whoever was outrun by so many is told so all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_stay_on_record_up_to_a_hundred_and_the_oldest_driver_knows_that_it_was_outrun() {
+    let program = Program::new(source(0..4));
+    let (store, gate) = program.sleeps_before(&Log::Acks.path(0, 0), None);
+    let sleeper = program.endless().start(store).await.unwrap();
+    gate.reached().await;
+    for _ in 0..104 {
+        program.finish().await;
+    }
+    let location = Location::new(program.store.clone(), "memory");
+    assert_eq!(location.names(&Path::from("generations")).await.unwrap().len(), 100);
+    assert_eq!(program.bytes(&Log::Generations.path(1, 0)).await, None);
+    gate.open();
+    let error = is_fenced(&sleeper).await;
+    assert!(error.to_string().contains("(generation 104)"), "{error}");
+    assert_eq!(program.shown(), (0..4).collect::<Vec<_>>());
+}
+
 /// Rows of each batch in what follows.
 const ROWS: i64 = 4;
 

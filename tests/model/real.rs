@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidemill_core::Nonce;
-use tidemill_runtime::checkpoint::recovery::{self, AcksSeen, CommitSeen, OffsetsSeen, Revisions, Seen};
+use tidemill_runtime::checkpoint::recovery::{self, AcksSeen, BoundarySeen, CommitSeen, OffsetsSeen, Revisions, Seen};
 
 use super::decide::{Decision, Reason, View};
 use super::explore::{Observer, explore_with};
@@ -28,7 +28,8 @@ fn seen<T>(body: Body, whole: impl Fn(Body) -> T) -> Option<Seen<T>> {
 
 /// The model's view in the engine's words.
 fn translate(view: &View) -> recovery::View {
-    let mut real = recovery::View { boundary: u64::try_from(view.boundary).ok(), ..recovery::View::default() };
+    let boundary = BoundarySeen { dead: u64::try_from(view.boundary).ok(), ..BoundarySeen::default() };
+    let mut real = recovery::View { boundary, ..recovery::View::default() };
     for sink in 0..view.sinks {
         let newest = (0..BATCHES as u8).rev().find(|n| !view.manifests[sink as usize].get(*n).is_absent());
         real.sinks.insert(sink.to_string(), newest.map(u64::from));

@@ -173,6 +173,17 @@ impl Body for BoundaryBody {
     const KIND: &'static str = "boundary";
 }
 
+/// `purged/<j>`: the boundaries of the j-th hundred are dead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PurgedBody {
+    /// The first boundary that may still be there.
+    pub below: u64,
+}
+
+impl Body for PurgedBody {
+    const KIND: &'static str = "purged";
+}
+
 /// What the bytes of a file turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed<B> {

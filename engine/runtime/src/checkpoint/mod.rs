@@ -29,6 +29,8 @@ pub enum Log {
     Commits,
     /// Which names are dead.
     Boundary,
+    /// Which boundaries are dead.
+    Purged,
 }
 
 impl Log {
@@ -40,6 +42,7 @@ impl Log {
             Log::Acks => "acks",
             Log::Commits => "commits",
             Log::Boundary => "boundary",
+            Log::Purged => "purged",
         }
     }
 

@@ -2,6 +2,10 @@
 //!
 //! A purged name could be created again by a driver that slept meanwhile. So the boundary comes first, durably: names at
 //! or below it mean nothing for ever, and every writer looks at it after every create.
+//!
+//! Boundaries would stay for ever, and a driver that slept finds the one that concerns it by its number. So they go by
+//! hundreds, and `purged/<j>` says of the j-th hundred that it is gone, before it goes: an absent boundary is believed only
+//! if its hundred is not purged, looked at afterwards.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -10,9 +14,17 @@ use std::time::Duration;
 use tidemill_core::crash::crash_point;
 use tidemill_core::store::{Created, create::delete};
 use tidemill_core::{BatchId, Result};
+use tracing::warn;
 
-use super::entry::{BoundaryBody, Entry, encode};
-use super::{Checkpoint, Log, entry::Body};
+use super::entry::{Body, BoundaryBody, Entry, PurgedBody, encode};
+use super::{Checkpoint, Log};
+
+/// So many boundaries are purged at once.
+pub const HUNDRED: u64 = 100;
+/// So many newer ones there are then, at least: one that tears is not alone.
+const BOUNDARIES_MIN: u64 = 2;
+/// So many driver starts stay on record.
+const GENERATIONS_MAX: usize = 100;
 
 /// How many batches a checkpoint keeps, for replay and audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +106,10 @@ impl Checkpoint {
                 // Another driver purges here. Its boundary is as good as ours; the fence check ends one of us.
                 return self.check_fence().await;
             }
+            // A driver that slept may have taken a number again that was purged.
+            if self.is_boundary_purged(number).await? {
+                return Err(self.outrun(last).await);
+            }
             self.next_boundary.store(number + 1, Ordering::SeqCst);
             self.dead.fetch_max(last.0 + 1, Ordering::SeqCst);
         }
@@ -103,7 +119,41 @@ impl Checkpoint {
             }
             delete(&self.location, &log.path(batch_id.0, revision)).await?;
         }
-        Ok(())
+        self.purge_boundaries().await
+    }
+
+    /// Deletes the boundaries of every hundred that is full and has newer ones.
+    async fn purge_boundaries(&self) -> Result<()> {
+        loop {
+            let hundred = self.oldest_boundary.load(Ordering::SeqCst) / HUNDRED;
+            let below = (hundred + 1) * HUNDRED;
+            if self.next_boundary.load(Ordering::SeqCst) < below + BOUNDARIES_MIN {
+                return Ok(());
+            }
+            let entry = Entry { head: self.head(PurgedBody::KIND), body: PurgedBody { below } };
+            // It counts by its name: another driver's is as good as ours.
+            self.create(&Log::Purged.path(hundred, 0), encode(&entry)).await?;
+            for number in hundred * HUNDRED..below {
+                delete(&self.location, &Log::Boundary.path(number, 0)).await?;
+            }
+            self.oldest_boundary.store(below, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a boundary that is not there is one that has been purged. A driver that may conclude from its absence
+    /// asks this *afterwards*.
+    pub(super) async fn is_boundary_purged(&self, number: u64) -> Result<bool> {
+        Ok(self.location.read(&Log::Purged.path(number / HUNDRED, 0)).await?.is_some())
+    }
+
+    /// Deletes the oldest driver starts. Safety does not rest on them, so it may fail: the next start tries again.
+    pub(super) async fn purge_generations(&self, numbers: impl ExactSizeIterator<Item = u64>) {
+        let spare = numbers.len().saturating_sub(GENERATIONS_MAX);
+        for number in numbers.take(spare) {
+            if let Err(error) = delete(&self.location, &Log::Generations.path(number, 0)).await {
+                return warn!(%error, "old driver starts could not be taken off the record");
+            }
+        }
     }
 }
 

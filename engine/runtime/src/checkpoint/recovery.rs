@@ -89,15 +89,24 @@ pub struct CommitSeen {
     pub acks_nonce: Nonce,
 }
 
+/// What matters of the boundaries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BoundarySeen {
+    /// The highest batch whose names are dead.
+    pub dead: Option<u64>,
+    /// The newest boundary is torn: a purge took place, nobody can say up to where.
+    pub is_torn: bool,
+    /// The number of the oldest that is there.
+    pub oldest: u64,
+    /// The number that the next one takes.
+    pub next: u64,
+}
+
 /// Everything that a start read, in the stated order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// The highest batch whose names are dead.
-    pub boundary: Option<u64>,
-    /// The newest boundary is torn: a purge took place, nobody can say up to where.
-    pub boundary_torn: bool,
-    /// The number that the next boundary takes.
-    pub next_boundary: u64,
+    /// `boundary/`
+    pub boundary: BoundarySeen,
     /// `commits/`
     pub commits: BTreeMap<u64, Revisions<CommitSeen>>,
     /// The newest batch that each sink with a memory shows.
@@ -111,8 +120,8 @@ pub struct View {
 impl View {
     /// The first batch whose names count.
     pub fn first_alive(&self) -> u64 {
-        let stated = self.boundary.map_or(0, |boundary| boundary + 1);
-        if !self.boundary_torn {
+        let stated = self.boundary.dead.map_or(0, |dead| dead + 1);
+        if !self.boundary.is_torn {
             return stated;
         }
         // A purge up to some batch that nobody can name any more: what lies below the newest unbroken run is dead.

@@ -11,10 +11,12 @@ use tidemill_core::{Error, QueryId, Result, Sink, SinkKey, code};
 
 use super::Log;
 use super::entry::{AcksBody, Body, BoundaryBody, CommitBody, Entry, MetadataBody, OffsetsBody, Parsed, decode};
-use super::recovery::{AcksSeen, CommitSeen, OffsetsSeen, Revisions, Seen, View};
+use super::recovery::{AcksSeen, BoundarySeen, CommitSeen, OffsetsSeen, Revisions, Seen, View};
 
 /// So many of the newest batches are read whole at a start; of older ones the names are enough.
 const READ_WHOLE: u64 = 100;
+/// So often the boundaries are listed again when they are purged meanwhile.
+const BOUNDARY_LISTINGS: usize = 10;
 /// Reads under way at once.
 const PARALLEL: usize = 16;
 
@@ -91,23 +93,35 @@ impl Reader {
                 sources: entry.body.sources.into_keys().collect(),
             })
             .await?;
-        let (boundary, boundary_torn, next_boundary) = self.boundary().await?;
-        Ok(View { boundary, boundary_torn, next_boundary, commits, sinks: shown, acks, offsets })
+        let boundary = self.boundary().await?;
+        Ok(View { boundary, commits, sinks: shown, acks, offsets })
     }
 
-    /// The highest dead batch, whether the newest boundary is torn, and the number that the next boundary takes.
-    pub async fn boundary(&self) -> Result<(Option<u64>, bool, u64)> {
-        let mut numbers: Vec<u64> = self.names(Log::Boundary).await?.into_keys().collect();
-        let next = numbers.last().map_or(0, |newest| newest + 1);
-        let mut torn = false;
-        while let Some(number) = numbers.pop() {
-            match self.entry::<BoundaryBody>(Log::Boundary, number, 0).await? {
-                Some(Parsed::Good(entry)) => return Ok((Some(entry.body.batch_id.0), torn, next)),
-                Some(Parsed::Torn(_)) => torn = true,
-                None => {}
+    /// Which names are dead.
+    pub async fn boundary(&self) -> Result<BoundarySeen> {
+        'listing: for _ in 0..BOUNDARY_LISTINGS {
+            let numbers: Vec<u64> = self.names(Log::Boundary).await?.into_keys().collect();
+            let mut seen = BoundarySeen {
+                oldest: numbers.first().copied().unwrap_or_default(),
+                next: numbers.last().map_or(0, |newest| newest + 1),
+                ..BoundarySeen::default()
+            };
+            for number in numbers.into_iter().rev() {
+                match self.entry::<BoundaryBody>(Log::Boundary, number, 0).await? {
+                    Some(Parsed::Good(entry)) => {
+                        seen.dead = Some(entry.body.batch_id.0);
+                        return Ok(seen);
+                    }
+                    Some(Parsed::Torn(_)) => seen.is_torn = true,
+                    // Purged since it was listed: then there are newer ones.
+                    None => continue 'listing,
+                }
             }
+            return Ok(seen);
         }
-        Ok((None, torn, next))
+        Err(Error::new(code::STORE_UNAVAILABLE, "boundaries vanish as soon as they are listed")
+            .at("path", self.location.describe(&Path::from(Log::Boundary.folder())))
+            .fix("stop whatever deletes files of the checkpoint, then start again"))
     }
 
     /// The binding revision of an entry: the lowest that is whole. None if there is no file; an error if all are torn.

@@ -52,6 +52,8 @@ pub struct Checkpoint {
     run_id: RunId,
     /// The number of the first boundary that this driver has not seen.
     pub(super) next_boundary: AtomicU64,
+    /// The number of the oldest boundary that may still be there.
+    pub(super) oldest_boundary: AtomicU64,
     /// The number of batches whose names are dead, as far as it has seen: one more than the highest of them.
     pub(super) dead: AtomicU64,
 }
@@ -61,6 +63,7 @@ pub struct Checkpoint {
 pub struct Fence {
     reader: Reader,
     generation: Generation,
+    run_id: RunId,
     url: String,
 }
 
@@ -69,9 +72,17 @@ impl Fence {
     /// under a running query would be made again without its beginning, and refused at the next start.
     pub async fn check_place(&self) -> Result<()> {
         self.check().await?;
-        match self.reader.entry::<GenerationBody>(Log::Generations, self.generation.0, 0).await? {
-            Some(_) => Ok(()),
-            None => Err(Error::new(code::CHECKPOINT_HOLE, "the checkpoint was removed while the query runs")
+        let is_ours = |own: Parsed<GenerationBody>| match own {
+            Parsed::Good(own) => own.body.run_id == self.run_id,
+            Parsed::Torn(_) => true,
+        };
+        if self.entry(self.generation.0).await?.is_some_and(is_ours) {
+            return Ok(());
+        }
+        // So many drivers have started since that ours, and the next, are off the record?
+        match self.reader.names(Log::Generations).await?.into_keys().next_back() {
+            Some(newest) if newest > self.generation.0 => Err(self.fenced(newest, self.entry(newest).await?)),
+            _ => Err(Error::new(code::CHECKPOINT_HOLE, "the checkpoint was removed while the query runs")
                 .at("checkpoint", &self.url)
                 .fix("put it back where it was, then start again")),
         }
@@ -80,19 +91,28 @@ impl Fence {
     /// Ends with `FENCED`, naming the newer driver, if there is one.
     pub async fn check(&self) -> Result<()> {
         let next = self.generation.0 + 1;
-        let Some(parsed) = self.reader.entry::<GenerationBody>(Log::Generations, next, 0).await? else {
-            return Ok(());
-        };
-        let error = Error::new(code::FENCED, format!("a newer driver (generation {next}) runs on this checkpoint"))
+        match self.entry(next).await? {
+            Some(newer) => Err(self.fenced(next, Some(newer))),
+            None => Ok(()),
+        }
+    }
+
+    async fn entry(&self, generation: u64) -> Result<Option<Parsed<GenerationBody>>> {
+        self.reader.entry(Log::Generations, generation, 0).await
+    }
+
+    fn fenced(&self, generation: u64, newer: Option<Parsed<GenerationBody>>) -> Error {
+        let what = format!("a newer driver (generation {generation}) runs on this checkpoint");
+        let error = Error::new(code::FENCED, what)
             .at("checkpoint", &self.url)
             .fix("keep one driver a checkpoint; this one wrote nothing that the newer one does not know of");
-        Err(match parsed {
-            Parsed::Good(newer) => {
+        match newer {
+            Some(Parsed::Good(newer)) => {
                 let GenerationBody { run_id, host, pid, started_at_ms, .. } = newer.body;
                 error.at("newer", format!("run {run_id} on {host}, process {pid}, started at {}", utc(started_at_ms)))
             }
-            Parsed::Torn(_) => error,
-        })
+            Some(Parsed::Torn(_)) | None => error,
+        }
     }
 }
 
@@ -113,6 +133,7 @@ impl Checkpoint {
             generation: Generation(0),
             run_id: RunId::random(&*rng),
             next_boundary: AtomicU64::new(0),
+            oldest_boundary: AtomicU64::new(0),
             dead: AtomicU64::new(0),
             rng,
         };
@@ -153,7 +174,8 @@ impl Checkpoint {
         let mut before: Option<View> = None;
         loop {
             let view = reader.view(sinks).await?;
-            self.next_boundary.store(view.next_boundary, Ordering::SeqCst);
+            self.next_boundary.store(view.boundary.next, Ordering::SeqCst);
+            self.oldest_boundary.store(view.boundary.oldest, Ordering::SeqCst);
             self.dead.fetch_max(view.first_alive(), Ordering::SeqCst);
             match decide(&view) {
                 Decision::Unsound(reason) => {
@@ -214,7 +236,12 @@ impl Checkpoint {
 
     /// What looks for a newer driver, also from another task.
     pub fn fence(&self) -> Fence {
-        Fence { reader: self.reader(), generation: self.generation, url: self.location.url.clone() }
+        Fence {
+            reader: self.reader(),
+            generation: self.generation,
+            run_id: self.run_id.clone(),
+            url: self.location.url.clone(),
+        }
     }
 
     /// Ends with `FENCED` if the names of this batch have been purged: what we created under one means nothing.
@@ -226,6 +253,7 @@ impl Checkpoint {
         loop {
             let number = self.next_boundary.load(Ordering::SeqCst);
             let dead = match reader.entry::<BoundaryBody>(Log::Boundary, number, 0).await? {
+                None if self.is_boundary_purged(number).await? => true,
                 None => return Ok(()),
                 Some(Parsed::Good(boundary)) => {
                     self.dead.fetch_max(boundary.body.batch_id.0 + 1, Ordering::SeqCst);
@@ -235,15 +263,20 @@ impl Checkpoint {
                 Some(Parsed::Torn(_)) => true,
             };
             if dead {
-                self.check_fence().await?;
-                return Err(Error::new(
-                    code::FENCED,
-                    format!("batch {batch_id} was finished and purged by another driver"),
-                )
-                .at("checkpoint", &self.location.url)
-                .fix("keep one driver a checkpoint"));
+                return Err(self.outrun(batch_id).await);
             }
             self.next_boundary.store(number + 1, Ordering::SeqCst);
+        }
+    }
+
+    /// That another driver has finished and purged what this one works on.
+    pub(super) async fn outrun(&self, batch_id: BatchId) -> Error {
+        match self.check_fence().await {
+            Err(error) => error,
+            Ok(()) => {
+                let what = format!("batch {batch_id} was finished and purged by another driver");
+                Error::new(code::FENCED, what).at("checkpoint", &self.location.url).fix("keep one driver a checkpoint")
+            }
         }
     }
 
@@ -286,7 +319,7 @@ impl Checkpoint {
             return Ok(query_id);
         }
         // Without an identity, sinks would take batches again that they already have.
-        for log in [Log::Offsets, Log::Acks, Log::Commits, Log::Boundary, Log::Generations] {
+        for log in [Log::Offsets, Log::Acks, Log::Commits, Log::Boundary, Log::Purged, Log::Generations] {
             if let Some(name) = self.location.names(&Path::from(log.folder())).await?.first() {
                 // Another driver may have made both since we looked.
                 return match read_metadata(&self.location).await? {
@@ -312,8 +345,8 @@ impl Checkpoint {
     }
 
     async fn start_generation(&self) -> Result<Generation> {
-        let taken = self.reader().names(Log::Generations).await?;
-        let mut number = taken.keys().next_back().map_or(0, |newest| newest + 1);
+        let taken = async || self.reader().names(Log::Generations).await;
+        let mut number = taken().await?.keys().next_back().map_or(0, |newest| newest + 1);
         loop {
             let body = GenerationBody {
                 run_id: self.run_id.clone(),
@@ -324,8 +357,18 @@ impl Checkpoint {
             };
             let head = Head { generation: Generation(number), ..self.head(GenerationBody::KIND) };
             match self.create(&Log::Generations.path(number, 0), encode(&Entry { head, body })).await? {
-                Created::Written => return Ok(Generation(number)),
                 Created::Lost(_) => number += 1,
+                Created::Written => {
+                    // Had this start slept since it listed, its number may have been taken and be off the record.
+                    let taken = taken().await?;
+                    match taken.keys().next_back() {
+                        Some(newest) if *newest > number && !taken.contains_key(&(number + 1)) => number = newest + 1,
+                        _ => {
+                            self.purge_generations(taken.into_keys()).await;
+                            return Ok(Generation(number));
+                        }
+                    }
+                }
             }
         }
     }

@@ -30,9 +30,9 @@ impl DataFrame {
         let location = session.context().stores.open_existing(checkpoint.as_ref())?;
         let reader = Reader::open(location.clone()).await?;
         let place = |error: Error| error.at("checkpoint", &location.url).at("batch", batch_id);
-        let logged = match reader.boundary().await? {
+        let logged = match reader.boundary().await?.dead {
             // A name at or below the boundary means nothing, whoever created it since.
-            (Some(boundary), _, _) if batch_id.0 <= boundary => None,
+            Some(dead) if batch_id.0 <= dead => None,
             _ => reader.binding::<OffsetsBody>(Log::Offsets, batch_id.0).await?,
         };
         let Entry { head, body } = logged.ok_or_else(|| {

@@ -29,8 +29,8 @@ fn view(words: &str) -> View {
                 let entry = CommitSeen { acks_nonce: Nonce::from_text(format!("a{number}")) };
                 add(&mut view.commits, number, revision, torn, entry);
             }
-            "b" if torn => view.boundary_torn = true,
-            "b" => view.boundary = Some(number),
+            "b" if torn => view.boundary.is_torn = true,
+            "b" => view.boundary.dead = Some(number),
             sink => {
                 view.sinks.insert(sink.to_owned(), Some(number));
             }
