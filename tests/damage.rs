@@ -252,6 +252,8 @@ async fn a_deleted_or_restored_table_is_refused_as_behind() {
     story.source.add(rows(30..31));
     let error = story.go_on().await.expect_err("refused");
     assert_eq!((error.code(), error.exit_code()), (code::SINK_BEHIND, 65), "{error:?}");
+    let table = story.table();
+    assert!(error.report().contains(&*table.to_string_lossy()), "it names the table: {}", error.report());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -262,6 +264,8 @@ async fn a_checkpoint_that_is_older_than_its_table_is_refused_as_behind_the_tabl
     }
     let error = story.go_on().await.expect_err("refused");
     assert_eq!((error.code(), error.exit_code()), (code::SINK_AHEAD, 65), "{error:?}");
+    let table = story.table();
+    assert!(error.report().contains(&*table.to_string_lossy()), "it names the table: {}", error.report());
 }
 
 #[tokio::test(flavor = "multi_thread")]

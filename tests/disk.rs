@@ -97,6 +97,41 @@ fn files_are_synced_before_they_have_a_name_and_folders_before_the_next_step() {
     assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{order:?}: {calls:#?}");
 }
 
+/// The kernel says that it could not sync, once in every thread of a landing's, at this sync of the thread's.
+#[test]
+fn a_sync_that_fails_ends_the_process_and_loses_nothing() {
+    let broker = Broker::shared();
+    let topic = unique_topic("unsynced");
+    broker.create_topic(&topic, 1, &[]);
+    loader::load(broker.bootstrap(), &topic, 1, 0..200);
+    let mut ends = Vec::new();
+    for nth in [1, 2, 3, 5, 8, 13, 1_000] {
+        let root = tempfile::tempdir().unwrap();
+        let landing = Landing::new(broker.bootstrap(), &topic, root.path(), &["--max-offsets", "20"]);
+        let failing = Command::new("strace")
+            .args(["-f", "-e", "trace=fsync,fdatasync", "-e", "signal=none"])
+            .args(["-e", &format!("inject=fsync,fdatasync:error=EIO:when={nth}"), "-o", "/dev/null"])
+            .arg(example("kafka_to_parquet"))
+            .args(["--brokers", &landing.brokers, "--topic", &topic, "--columns", "raw", "--trigger", "available-now"])
+            .args(["--table", &landing.table(), "--checkpoint", &landing.checkpoint()])
+            .args(&landing.flags)
+            .output()
+            .expect("strace is installed");
+        let told = String::from_utf8_lossy(&failing.stderr);
+        let code = failing.status.code();
+        assert!(code == Some(0) || (code == Some(74) && told.contains("TM0104")), "sync {nth}: {code:?}: {told}");
+        ends.push(code == Some(0));
+        landing.finish();
+        let expected: Vec<_> = (0..200).map(|offset| (0, offset)).collect();
+        assert_eq!(table::offsets(landing.table()), expected, "sync {nth}");
+    }
+    assert_eq!(
+        (ends[0], ends[6]),
+        (false, true),
+        "the first sync of a thread is made, the thousandth is not: {ends:?}"
+    );
+}
+
 /// strace cuts a call in two when another thread comes between: puts the halves together where the call returned.
 fn joined(trace: &str) -> String {
     let mut begun = std::collections::HashMap::new();

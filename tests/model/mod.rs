@@ -24,7 +24,7 @@
 //! | `step.rs` | the labels of a schedule |
 //! | `invariants.rs` | what must hold |
 //! | `explore.rs` | breadth first; the shortest schedule to a violation |
-//! | `hundreds.rs` | a model of its own: boundaries that are purged themselves |
+//! | `hundreds.rs`, `forks.rs`, `search.rs` | two small models of their own: boundaries that are purged themselves; a table under two checkpoints |
 //!
 //! A change of the protocol changes this first. It leaves out: rows, schemas, sources, state files, clocks, fences, a
 //! torn `commits/N`, and the second reading before a refusal. Drivers here refuse at once: if that is sound, so is more
@@ -37,9 +37,11 @@ pub mod words;
 
 mod broken;
 mod driver;
+mod forks;
 mod hundreds;
 mod invariants;
 mod real;
+mod search;
 mod sound;
 mod state;
 mod step;

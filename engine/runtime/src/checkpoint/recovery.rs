@@ -212,6 +212,16 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// The sink that this is about.
+    pub fn sink(&self) -> Option<&String> {
+        match self {
+            Reason::SinkAhead { sink, .. } | Reason::SinkBehind { sink, .. } => Some(sink),
+            Reason::Missing { .. } | Reason::Damaged { .. } | Reason::Unrelated { .. } => None,
+        }
+    }
+}
+
 /// Decides what a view means.
 pub fn decide(view: &View) -> Decision {
     match check(view) {

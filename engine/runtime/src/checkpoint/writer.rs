@@ -181,7 +181,12 @@ impl Checkpoint {
                 Decision::Unsound(reason) => {
                     self.check_fence().await?;
                     if before.as_ref() == Some(&view) {
-                        return Err(self.refuse(&reason));
+                        let sink = sinks.iter().find(|sink| Some(&sink.key.sink) == reason.sink());
+                        let error = self.refuse(&reason);
+                        return Err(match sink {
+                            Some(SinkOfQuery { sink, .. }) => error.at("writes to", sink.description()),
+                            None => error,
+                        });
                     }
                     before = Some(view);
                 }
