@@ -43,8 +43,8 @@ fn memory_and_files_stay_bounded() {
     assert!(late.0 > batches * 9 / 10, "it was watched to its end: {late:?}");
     assert!(late.1 < early.1 + 16 * 1024, "resident memory grows: {early:?}, {late:?}");
     let most = seen.iter().map(|(.., files)| *files).max().unwrap();
-    // Three files a batch, where a purge may lag behind by a few; two hundred boundaries, and one file a hundred of them.
-    assert!(most < 3 * (KEPT + 40) + 40 + 202 + batches as usize / 200, "{most} files");
+    // Three files a batch, where a purge may lag behind by a few; 102 boundaries, and one file a hundred of them.
+    assert!(most < 3 * (KEPT + 40) + 40 + 102 + batches as usize / 100, "{most} files");
     assert_eq!(table::offsets(landing.table()).len() as u64, batches * ROWS);
 }
 

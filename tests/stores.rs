@@ -23,12 +23,16 @@ fn session(place: &Place) -> Session {
     builder.build().unwrap()
 }
 
+/// How long a write may be undecided.
+const PATIENCE: Duration = Duration::from_secs(110);
+
 /// Starts landing a memory source in a place.
 async fn start(place: &Place, source: &MemorySource, trigger: Trigger) -> tidemill::Result<StreamingQuery> {
     let session = session(place);
     let frame = session.stream(source.clone()).await?;
     let query = session.query("stores").sink("table", frame, Parquet::table(place.at("table")));
-    query.checkpoint(place.at("checkpoint")).trigger(trigger).start().await
+    // On a busy machine a daemon takes longer to come back than a write waits, unless told.
+    query.checkpoint(place.at("checkpoint")).write_patience(PATIENCE).trigger(trigger).start().await
 }
 
 /// Lands all that is there now.
