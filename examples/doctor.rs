@@ -8,11 +8,17 @@ use tidemill::prelude::*;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Some(location) = std::env::args().nth(1) else {
-        eprintln!("usage: doctor LOCATION");
-        return ExitCode::from(64);
-    };
-    tidemill::exit_code(examine(&location).await)
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [location] = arguments.as_slice() else { return usage() };
+    if location.starts_with('-') {
+        return usage();
+    }
+    tidemill::exit_code(examine(location).await)
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: doctor LOCATION");
+    ExitCode::from(64)
 }
 
 async fn examine(location: &str) -> tidemill::Result<()> {

@@ -37,6 +37,7 @@ impl Rig {
             .query("rolled")
             .sink("table", frame, Parquet::table(self.at("table")))
             .checkpoint_at(checkpoint)
+            .write_patience(Duration::from_millis(200))
             .trigger(Trigger::available_now());
         query.start().await?.await_termination().await
     }

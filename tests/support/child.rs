@@ -92,7 +92,7 @@ impl Landing {
 
     /// Runs it until all that is there now is landed.
     pub fn finish(&self) -> Ended {
-        let ended = self.start("available-now", &[]).wait(Duration::from_secs(120));
+        let ended = self.start("available-now", &[]).wait(Duration::from_secs(300));
         assert!(ended.status.success(), "{}\n{}", ended.status, ended.stderr);
         ended
     }

@@ -29,8 +29,8 @@ use super::manifest::{Claim, Manifest};
 
 /// Files that are renamed at the same time.
 const FILES_AT_ONCE: usize = 8;
-/// How long the outcome of writing the manifest may stay undecided.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the outcome of writing the claim or the manifest may stay undecided.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Looks at a file that moves under us. Two publishers need two.
 const LOOKS: usize = 3;
 
@@ -178,5 +178,5 @@ fn lost(location: &Location, path: &Path, listed: u64, found: Option<u64>) -> Er
     };
     Error::new(code::STAGE_LOST, what)
         .at("path", location.describe(path))
-        .fix("somebody removed or changed it; put it back from a backup, or abandon the batch")
+        .fix("somebody removed or changed it; put it back from a backup")
 }

@@ -40,15 +40,42 @@ pub(super) fn open_s3(remote: &Remote<'_>, options: &[(&str, &Secret)]) -> Resul
         builder = builder.with_config(key, value.expose());
     }
     let value = |key: Key| builder.get_config_value(&key);
-    let endpoint = value(Key::S3Endpoint).or_else(|| value(Key::Endpoint));
-    let allowed = value(Key::Client(ClientConfigKey::AllowHttp)).is_some_and(|allowed| allowed == "true");
-    if let Some(endpoint) = endpoint.filter(|endpoint| endpoint.starts_with("http://") && !allowed) {
-        if !is_loopback(&endpoint) {
-            return Err(Error::new(code::INVALID_OPTION, "the store's endpoint is reached without encryption")
-                .at("endpoint", endpoint)
-                .fix("use https://, or allow it with AWS_ALLOW_HTTP=true"));
+    // The client would fail hard, and late, on what it cannot send.
+    for (name, key) in [
+        ("AWS_ACCESS_KEY_ID", Key::AccessKeyId),
+        ("AWS_SECRET_ACCESS_KEY", Key::SecretAccessKey),
+        ("AWS_SESSION_TOKEN", Key::Token),
+        ("AWS_REGION", Key::Region),
+        ("AWS_DEFAULT_REGION", Key::DefaultRegion),
+    ] {
+        if value(key).is_some_and(|value| !value.chars().all(|character| character.is_ascii_graphic())) {
+            return Err(Error::new(code::INVALID_OPTION, format!("{name} holds a blank, a line feed or the like"))
+                .fix("set it to the bare value; a file's last line feed is no part of it"));
         }
-        builder = builder.with_allow_http(true);
+    }
+    if !remote.host.chars().all(|character| character.is_ascii_alphanumeric() || "-._:".contains(character)) {
+        return Err(Error::new(code::INVALID_OPTION, format!("\"{}\" is no name of a bucket", remote.host))
+            .fix("a bucket's name has letters, digits, \"-\" and \".\""));
+    }
+    let allow_http = value(Key::Client(ClientConfigKey::AllowHttp)).map(|allow| allow.to_lowercase());
+    let allowed = match allow_http.as_deref() {
+        None | Some("false" | "0" | "no" | "off" | "n") => false,
+        Some("true" | "1" | "yes" | "on" | "y") => true,
+        Some(_) => {
+            return Err(Error::new(code::INVALID_OPTION, "AWS_ALLOW_HTTP is neither true nor false")
+                .fix("set it to true, or leave it out"));
+        }
+    };
+    if let Some(text) = value(Key::S3Endpoint).or_else(|| value(Key::Endpoint)) {
+        let endpoint = endpoint_of(&text)?;
+        if endpoint.scheme() == "http" && !allowed {
+            if !is_loopback(&endpoint) {
+                return Err(Error::new(code::INVALID_OPTION, "the store's endpoint is reached without encryption")
+                    .at("endpoint", endpoint)
+                    .fix("use https://, or allow it with AWS_ALLOW_HTTP=true"));
+            }
+            builder = builder.with_allow_http(true);
+        }
     }
     let builder = builder.with_bucket_name(remote.host).with_retry(retries());
     let store = builder.with_conditional_put(S3ConditionalPut::ETagMatch).build().map_err(refused)?;
@@ -94,10 +121,28 @@ fn refused(error: object_store::Error) -> Error {
         .fix("see the variables of the environment that the store's own tools use")
 }
 
+/// The endpoint that a text names. What is refused is not repeated: it may hold a password.
+#[cfg(feature = "s3")]
+fn endpoint_of(text: &str) -> Result<url::Url> {
+    let is_plain = text.chars().all(|character| character.is_ascii_graphic());
+    let url = url::Url::parse(text).ok().filter(|url| is_plain && matches!(url.scheme(), "http" | "https"));
+    let (what, fix) = match url {
+        _ if text.is_empty() => ("is empty", "unset it, or set it to https://HOST"),
+        None => ("is no URL of a store", "write https://HOST or http://HOST:PORT, without blanks"),
+        Some(url) if !url.username().is_empty() || url.password().is_some() => {
+            ("holds a user or a password", "give credentials as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        }
+        Some(url) if url.query().is_some() || url.fragment().is_some() => {
+            ("has a query or a fragment", "leave out what follows \"?\" or \"#\"")
+        }
+        Some(url) => return Ok(url),
+    };
+    Err(Error::new(code::INVALID_OPTION, format!("AWS_ENDPOINT_URL {what}")).fix(fix))
+}
+
 /// Whether a URL stays on this machine.
 #[cfg(feature = "s3")]
-fn is_loopback(endpoint: &str) -> bool {
-    let Ok(url) = url::Url::parse(endpoint) else { return false };
+fn is_loopback(url: &url::Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost",
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
@@ -132,9 +177,14 @@ impl std::fmt::Display for Cloud {
     }
 }
 
-/// S3 says that a bucket is missing in its answer's text alone.
+/// To a listing, S3 says in its answer's text alone that a bucket is missing, or that a user may not.
 fn of_list(error: object_store::Error) -> object_store::Error {
     match error {
+        object_store::Error::Generic { source, .. }
+            if ["403 Forbidden", "AccessDenied"].iter().any(|said| source.to_string().contains(said)) =>
+        {
+            object_store::Error::PermissionDenied { path: String::new(), source }
+        }
         object_store::Error::Generic { source, .. } if source.to_string().contains("NoSuchBucket") => {
             object_store::Error::NotFound { path: String::new(), source: Box::new(NoBucket(source)) }
         }
@@ -182,7 +232,7 @@ impl ObjectStore for Cloud {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> StoreResult<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
+        self.inner.list_with_delimiter(prefix).await.map_err(of_list)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> StoreResult<()> {
@@ -203,6 +253,8 @@ mod tests {
             ("http://[::1]:9000", "false", true),
             ("https://minio.example.com", "false", true),
             ("http://minio.example.com", "true", true),
+            ("http://minio.example.com", "1", true),
+            ("HTTP://minio.example.com", "false", false),
             ("http://minio.example.com", "false", false),
             ("http://127.0.0.1.example.com", "false", false),
         ] {
@@ -211,6 +263,33 @@ mod tests {
             stores.set("AWS_ALLOW_HTTP", allow).unwrap();
             let answer = stores.open("s3://bucket/t");
             assert_eq!(answer.is_ok(), opened, "{endpoint}: {answer:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_client_cannot_send_is_refused_at_once_and_not_repeated() {
+        for (name, value) in [
+            ("AWS_ENDPOINT_URL", ""),
+            ("AWS_ENDPOINT_URL", "127.0.0.1:9000"),
+            ("AWS_ENDPOINT_URL", "hunter2"),
+            ("AWS_ENDPOINT_URL", "ftp://hunter2"),
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:9000 "),
+            ("AWS_ENDPOINT_URL", "https://user:hunter2@minio.example.com"),
+            ("AWS_ENDPOINT_URL", "https://minio.example.com?token=hunter2"),
+            ("AWS_ACCESS_KEY_ID", "hunter2\n"),
+            ("AWS_SECRET_ACCESS_KEY", "hunter2\r\n"),
+            ("AWS_SESSION_TOKEN", "hunter2\n"),
+            ("AWS_REGION", "eu west"),
+            ("AWS_ALLOW_HTTP", "hunter2"),
+        ] {
+            let mut stores = Stores::default();
+            stores.set(name, value).unwrap();
+            let error = stores.open("s3://bucket/t").expect_err(value);
+            assert_eq!((error.code(), error.exit_code()), (code::INVALID_OPTION, 78), "{name}={value:?}: {error}");
+            assert!(!format!("{error} {error:?} {}", error.report()).contains("hunter2"), "{error:?}");
+        }
+        for bucket in ["s3://b u/x", "s3:// /x", "s3://b\u{fc}cket/x"] {
+            assert_eq!(Stores::default().open(bucket).expect_err(bucket).code(), code::INVALID_OPTION);
         }
     }
 

@@ -11,10 +11,13 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
-use super::{Location, store_error};
+use super::{Location, SAFE_MODE, store_error};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result, code};
 use crate::rules::{Rule, is_broken};
+
+/// How long one request may take; most writes are small.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// What became of a create whose outcome is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +48,9 @@ pub async fn create(
     loop {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = location.store.put_opts(path, PutPayload::from(body.clone()), options);
-        let error = match bounded(clock, deadline, put).await {
+        // A request that is lost is asked again: the bytes are the same.
+        let answer_by = |clock: &dyn Clock| deadline.min(clock.elapsed() + ANSWER);
+        let error = match bounded(clock, answer_by(clock), put).await {
             Some(Ok(_)) => return Ok(Created::Written),
             Some(Err(error)) => Some(error),
             None => None,
@@ -62,19 +67,18 @@ pub async fn create(
                 if error.code() == code::NOT_DURABLE {
                     return Err(error.at("path", location.describe(path)));
                 }
-                Some(error)
+                error
             }
-            None => None,
+            None => Error::new(code::STORE_UNAVAILABLE, "the store does not answer"),
         };
-        match read_back(location, clock, path, deadline).await {
+        match read_back(location, clock, path, answer_by(clock)).await {
             Some(Ok(Some(there))) => {
                 // Whoever wrote it may have died before its own sync.
                 location.store.make_durable(path).await.map_err(|error| location.error(path, error))?;
                 return Ok(if there == body { Created::Written } else { Created::Lost(there) });
             }
             Some(Ok(None)) if refused && !maybe_in_flight => {
-                let error = failure.expect("a refusal is an error");
-                return Err(error.at("path", location.describe(path)));
+                return Err(failure.at("path", location.describe(path)));
             }
             Some(Err(error)) if error.kind() != ErrorKind::Retry => return Err(error),
             _ => {}
@@ -83,10 +87,7 @@ pub async fn create(
             let error = Error::new(code::WRITE_UNKNOWN, "it is not known whether a write took effect")
                 .at("path", location.describe(path))
                 .fix("start again when the store answers: the start finds out");
-            return Err(match failure {
-                Some(failure) => error.because(failure),
-                None => error,
-            });
+            return Err(error.because(failure));
         }
         clock.sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
@@ -105,7 +106,8 @@ fn is_refusal(error: &object_store::Error) -> bool {
     ) || super::is_no_bucket(error)
         || super::io_kind(error).is_some_and(|kind| {
             use std::io::ErrorKind as K;
-            matches!(kind, K::StorageFull | K::QuotaExceeded | K::ReadOnlyFilesystem | K::PermissionDenied)
+            let refusals = [K::StorageFull, K::QuotaExceeded, K::ReadOnlyFilesystem, K::PermissionDenied];
+            refusals.contains(&kind) || kind == SAFE_MODE
         })
 }
 
@@ -147,6 +149,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use crate::store::faulty::{Fault, FaultyStore, OpKind};
+    use crate::testing::ManualClock;
 
     const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -191,6 +194,29 @@ mod tests {
             let error = answer.expect_err("unknown");
             assert_eq!((error.code(), error.exit_code(), there), (code::WRITE_UNKNOWN, 74, None), "{faults:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_never_answered_is_made_again() {
+        let puts = AtomicUsize::new(0);
+        let store = FaultyStore::new(Arc::new(InMemory::new()), move |op| match op.kind {
+            OpKind::Put if puts.fetch_add(1, Ordering::SeqCst) == 0 => Fault::Hangs,
+            _ => Fault::None,
+        });
+        let (location, clock) = (Location::new(store, "memory"), ManualClock::at(0));
+        let path = Path::from("offsets/7");
+        let time_passes = async {
+            loop {
+                tokio::task::yield_now().await;
+                clock.advance(Duration::from_secs(1));
+            }
+        };
+        let answer = tokio::select! {
+            answer = create(&location, &clock, &path, "mine".into(), Duration::from_secs(300)) => answer,
+            () = time_passes => unreachable!("it passes for ever"),
+        };
+        assert_eq!(answer.unwrap(), Created::Written);
+        assert!((ANSWER..2 * ANSWER).contains(&clock.elapsed()), "{:?}", clock.elapsed());
     }
 
     #[tokio::test]

@@ -24,8 +24,8 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, RenameTargetMode, Result,
 };
 
-use super::Store;
 use super::open::Remote;
+use super::{SAFE_MODE, Store};
 use crate::clock::Clock;
 use crate::error::{self, code};
 use crate::secret::Secret;
@@ -176,16 +176,33 @@ fn store_error(name: &str, cause: HdfsError) -> Error {
     }
 }
 
-/// Permission and quota from an error that the library wrapped or not; all else may pass.
+/// What follows the first line of an answer is the name node's own stack.
+fn without_stack(error: HdfsError) -> HdfsError {
+    let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    match error {
+        HdfsError::RPCError(class, text) => HdfsError::RPCError(class, first_line(&text)),
+        HdfsError::FatalRPCError(class, text) => HdfsError::FatalRPCError(class, first_line(&text)),
+        other => other,
+    }
+}
+
+/// Permission, quota and safe mode from an error that the library wrapped or not; all else may pass.
 fn tell_apart(path: String, cause: Box<dyn std::error::Error + Send + Sync>) -> Error {
-    let class = match cause.downcast_ref::<HdfsError>() {
-        Some(HdfsError::RPCError(class, _) | HdfsError::FatalRPCError(class, _)) => class.as_str(),
-        _ => "",
+    let cause: Box<dyn std::error::Error + Send + Sync> = match cause.downcast::<HdfsError>() {
+        Ok(error) => Box::new(without_stack(*error)),
+        Err(other) => other,
+    };
+    let (class, text) = match cause.downcast_ref::<HdfsError>() {
+        Some(HdfsError::RPCError(class, text) | HdfsError::FatalRPCError(class, text)) => (class.clone(), text.clone()),
+        _ => Default::default(),
     };
     if class.ends_with(".AccessControlException") {
         Error::PermissionDenied { path, source: cause }
     } else if class.ends_with("QuotaExceededException") {
         let cause = std::io::Error::new(std::io::ErrorKind::QuotaExceeded, cause);
+        Error::Generic { store: "Hdfs", source: cause.into() }
+    } else if class.ends_with(".SafeModeException") || text.contains("in safe mode") {
+        let cause = std::io::Error::new(SAFE_MODE, cause);
         Error::Generic { store: "Hdfs", source: cause.into() }
     } else {
         Error::Generic { store: "Hdfs", source: cause }

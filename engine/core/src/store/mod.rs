@@ -176,7 +176,12 @@ pub fn store_error(error: object_store::Error) -> Error {
                 Some(std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied) => {
                     (code::STORE_REFUSED, "the store refused", "check the permissions of this user on the location")
                 }
-                _ => (code::STORE_UNAVAILABLE, "the store failed", "it is tried again for a while"),
+                Some(SAFE_MODE) => (
+                    code::STORE_UNAVAILABLE,
+                    "the name node is in safe mode",
+                    "it leaves it by itself after a start; if not: hdfs dfsadmin -safemode leave",
+                ),
+                _ => (code::STORE_UNAVAILABLE, "the store failed", "see whether it runs and can be reached"),
             },
         }
     };
@@ -198,6 +203,9 @@ impl std::error::Error for NoBucket {}
 fn is_no_bucket(error: &object_store::Error) -> bool {
     std::error::Error::source(error).is_some_and(|source| source.is::<NoBucket>())
 }
+
+/// How HDFS says, within an error, that it takes no writes now, and has written nothing.
+const SAFE_MODE: std::io::ErrorKind = std::io::ErrorKind::ResourceBusy;
 
 fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);

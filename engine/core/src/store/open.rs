@@ -209,7 +209,13 @@ impl<'a> Place<'a> {
             };
         };
         if scheme == "file" {
-            return Place::local(rest);
+            // `file://localhost/path` is the long form of `file:///path`.
+            return match rest.strip_prefix("localhost").unwrap_or(rest) {
+                path if path.starts_with('/') => Place::local(path),
+                "" => Place::local(""),
+                _ => Err(refuse("after \"file://\" a location names a path of this machine".to_owned())
+                    .fix(format!("write file:///{rest} for the path /{rest}, or, for a relative one, {rest}"))),
+            };
         }
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         // `abfss://container@account.…`, where the part before the `@` is no secret.
@@ -270,7 +276,9 @@ mod tests {
             let Place::Remote(remote) = Place::read(text).unwrap() else { panic!("{text} is not local") };
             assert_eq!(remote.url(), url);
         }
-        for (text, path) in [("/a b", "/a b"), ("file:///a%20b", "/a%20b"), ("file:/a", "/a"), ("t", "t")] {
+        for (text, path) in
+            [("/a b", "/a b"), ("file:///a%20b", "/a%20b"), ("file:/a", "/a"), ("file://localhost/a", "/a"), ("t", "t")]
+        {
             let Place::Local(local) = Place::read(text).unwrap() else { panic!("{text} is local") };
             assert_eq!(local, std::path::Path::new(path));
         }
@@ -281,6 +289,8 @@ mod tests {
         for (text, refused) in [
             ("", code::INVALID_OPTION),
             ("file://", code::INVALID_OPTION),
+            ("file://tmp/c", code::INVALID_OPTION),
+            ("file://localhosts/tmp/c", code::INVALID_OPTION),
             ("s3://", code::INVALID_OPTION),
             ("s3:///path", code::INVALID_OPTION),
             ("s3://key:hunter2@bucket/t", code::INVALID_OPTION),

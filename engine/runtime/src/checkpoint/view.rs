@@ -158,6 +158,10 @@ impl Reader {
         let mut names: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         for name in self.location.names(&Path::from(log.folder())).await? {
             if let Some((number, revision)) = Log::parse(&name) {
+                // Nobody gets so far; what would come after it has no number.
+                if number == u64::MAX {
+                    return Err(self.damaged(log, number));
+                }
                 names.entry(number).or_default().push(revision);
             }
         }

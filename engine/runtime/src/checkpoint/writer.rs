@@ -27,7 +27,7 @@ pub struct CheckpointSettings {
 
 impl Default for CheckpointSettings {
     fn default() -> Self {
-        CheckpointSettings { write_patience: Duration::from_secs(30), retention: Retention::default() }
+        CheckpointSettings { write_patience: Duration::from_secs(300), retention: Retention::default() }
     }
 }
 

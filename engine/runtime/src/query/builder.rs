@@ -112,7 +112,8 @@ impl QueryBuilder {
         self
     }
 
-    /// How long a write to the checkpoint may stay undecided before the run ends: 30 s unless set.
+    /// How long a write to the checkpoint may stay undecided before the run ends: 5 minutes unless set. It is asked again
+    /// every 10 seconds.
     #[must_use]
     pub fn write_patience(mut self, patience: Duration) -> Self {
         self.settings.write_patience = patience;
