@@ -40,23 +40,7 @@ pub(super) fn open_s3(remote: &Remote<'_>, options: &[(&str, &Secret)]) -> Resul
         builder = builder.with_config(key, value.expose());
     }
     let value = |key: Key| builder.get_config_value(&key);
-    // The client would fail hard, and late, on what it cannot send.
-    for (name, key) in [
-        ("AWS_ACCESS_KEY_ID", Key::AccessKeyId),
-        ("AWS_SECRET_ACCESS_KEY", Key::SecretAccessKey),
-        ("AWS_SESSION_TOKEN", Key::Token),
-        ("AWS_REGION", Key::Region),
-        ("AWS_DEFAULT_REGION", Key::DefaultRegion),
-    ] {
-        if value(key).is_some_and(|value| !value.chars().all(|character| character.is_ascii_graphic())) {
-            return Err(Error::new(code::INVALID_OPTION, format!("{name} holds a blank, a line feed or the like"))
-                .fix("set it to the bare value; a file's last line feed is no part of it"));
-        }
-    }
-    if !remote.host.chars().all(|character| character.is_ascii_alphanumeric() || "-._:".contains(character)) {
-        return Err(Error::new(code::INVALID_OPTION, format!("\"{}\" is no name of a bucket", remote.host))
-            .fix("a bucket's name has letters, digits, \"-\" and \".\""));
-    }
+    check_sendable(remote.host, value)?;
     let allow_http = value(Key::Client(ClientConfigKey::AllowHttp)).map(|allow| allow.to_lowercase());
     let allowed = match allow_http.as_deref() {
         None | Some("false" | "0" | "no" | "off" | "n") => false,
@@ -119,6 +103,30 @@ fn refused(error: object_store::Error) -> Error {
     Error::new(code::INVALID_OPTION, "the store cannot be set up")
         .because(error)
         .fix("see the variables of the environment that the store's own tools use")
+}
+
+/// Refuses what the client cannot send: it would fail hard, and late. Values are not repeated.
+#[cfg(feature = "s3")]
+fn check_sendable(bucket: &str, value: impl Fn(object_store::aws::AmazonS3ConfigKey) -> Option<String>) -> Result<()> {
+    use object_store::aws::AmazonS3ConfigKey as Key;
+
+    for (name, key) in [
+        ("AWS_ACCESS_KEY_ID", Key::AccessKeyId),
+        ("AWS_SECRET_ACCESS_KEY", Key::SecretAccessKey),
+        ("AWS_SESSION_TOKEN", Key::Token),
+        ("AWS_REGION", Key::Region),
+        ("AWS_DEFAULT_REGION", Key::DefaultRegion),
+    ] {
+        if value(key).is_some_and(|value| !value.chars().all(|character| character.is_ascii_graphic())) {
+            return Err(Error::new(code::INVALID_OPTION, format!("{name} holds a blank, a line feed or the like"))
+                .fix("set it to the bare value; a file's last line feed is no part of it"));
+        }
+    }
+    if !bucket.chars().all(|character| character.is_ascii_alphanumeric() || "-._:".contains(character)) {
+        return Err(Error::new(code::INVALID_OPTION, format!("\"{}\" is no name of a bucket", bucket))
+            .fix("a bucket's name has letters, digits, \"-\" and \".\""));
+    }
+    Ok(())
 }
 
 /// The endpoint that a text names. What is refused is not repeated: it may hold a password.

@@ -49,8 +49,8 @@ pub async fn create(
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = location.store.put_opts(path, PutPayload::from(body.clone()), options);
         // A request that is lost is asked again: the bytes are the same.
-        let answer_by = |clock: &dyn Clock| deadline.min(clock.elapsed() + ANSWER);
-        let error = match bounded(clock, answer_by(clock), put).await {
+        let answer_by = || deadline.min(clock.elapsed() + ANSWER);
+        let error = match bounded(clock, answer_by(), put).await {
             Some(Ok(_)) => return Ok(Created::Written),
             Some(Err(error)) => Some(error),
             None => None,
@@ -71,7 +71,7 @@ pub async fn create(
             }
             None => Error::new(code::STORE_UNAVAILABLE, "the store does not answer"),
         };
-        match read_back(location, clock, path, answer_by(clock)).await {
+        match read_back(location, clock, path, answer_by()).await {
             Some(Ok(Some(there))) => {
                 // Whoever wrote it may have died before its own sync.
                 location.store.make_durable(path).await.map_err(|error| location.error(path, error))?;

@@ -295,7 +295,9 @@ impl ObjectStore for Hdfs {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let mut listed = self.files.list_with_delimiter(prefix).await?;
+        let folder = prefix.cloned().unwrap_or_default();
+        let listed = self.files.list_with_delimiter(prefix).await;
+        let mut listed = listed.map_err(|error| told_apart(&folder, error))?;
         listed.objects.retain(|meta| !is_temporary(&meta.location));
         Ok(listed)
     }

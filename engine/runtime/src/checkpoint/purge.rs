@@ -20,7 +20,7 @@ use super::entry::{Body, BoundaryBody, Entry, PurgedBody, encode};
 use super::{Checkpoint, Log};
 
 /// So many boundaries are purged at once.
-pub const HUNDRED: u64 = 100;
+const HUNDRED: u64 = 100;
 /// So many newer ones there are then, at least: one that tears is not alone.
 const BOUNDARIES_MIN: u64 = 2;
 /// So many driver starts stay on record.
