@@ -46,7 +46,7 @@ struct Args {
     #[arg(long)]
     max_offsets: Option<u64>,
     /// Keep only so many batches in the checkpoint's log. Left out, a day's batches, at least 100 and at most 10,000
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     keep_batches: Option<u64>,
 }
 

@@ -307,4 +307,9 @@ fn warnings_are_told_on_stderr() {
     landing.root = place.at("other");
     let told = landing.finish().stderr;
     assert!(told.contains("holds rows of 1 other query"), "{told}");
+    // Both of one query on one table.
+    landing.root = place.at("doubled");
+    *landing.flags.last_mut().unwrap() = landing.table();
+    let told = landing.finish().stderr;
+    assert!(told.contains(&format!("sinks \"copy\" and \"table\" both write to {}", landing.table())), "{told}");
 }

@@ -98,6 +98,28 @@ async fn s3_that_ignores_conditions_is_refused_before_anything_is_written() {
     assert_eq!(place.open("checkpoint").paths(&Path::default()).await.unwrap(), []);
 }
 
+/// The table is on another store than the checkpoint, and that one is in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn s3_table_that_cannot_be_used_is_refused_before_a_batch_is_planned() {
+    let s3 = S3::start();
+    let place = Place::s3(&s3);
+    let bad = [
+        (json!([{"fault": "unconditional", "method": "PUT"}]), place.at("table"), code::STORE_UNFIT),
+        (json!([{"fault": "403", "method": "PUT"}]), place.at("table"), code::STORE_REFUSED),
+        (json!([]), "s3://no-such-bucket/table".to_owned(), code::UNKNOWN_LOCATION),
+    ];
+    for (faults, table, code) in bad {
+        s3.fail(faults);
+        let folder = Place::local();
+        let session = session(&place);
+        let frame = session.stream(source(0..3)).await.unwrap();
+        let query = session.query("stores").sink("landed", frame, Parquet::table(table));
+        let error = query.checkpoint(folder.at("checkpoint")).start().await.expect_err("refused");
+        assert!(error.code() == code && error.to_string().contains("landed"), "{error}");
+        assert_eq!(folder.open("checkpoint").paths(&Path::from("offsets")).await.unwrap(), []);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_answers_that_lie_lose_nothing() {
     let s3 = S3::start();

@@ -50,11 +50,11 @@ start_one() {
     case $1 in
     namenode)
         begin namenode "${run[@]}" org.apache.hadoop.hdfs.server.namenode.NameNode
-        until_ready namenode 60 listening "$http"
+        until_ready namenode 120 listening "$http"
         ;;
     datanode)
         begin datanode "${run[@]}" org.apache.hadoop.hdfs.server.datanode.DataNode
-        until_ready datanode 60 listening "$data"
+        until_ready datanode 120 listening "$data"
         ;;
     *) return 1 ;;
     esac
@@ -75,7 +75,7 @@ obey() {
         if [ $# -gt 1 ]; then
             start_one "$2"
         else
-            start_one namenode && start_one datanode && until_ready datanode 60 works ||
+            start_one namenode && start_one datanode && until_ready datanode 120 works ||
                 { each_process slay && return 1; }
         fi
         ;;

@@ -11,7 +11,7 @@
 # A process NAME has its log in NAME.log and its id in NAME.pid, both in `dir`. Its command line names `dir`: after a
 # restart of the machine its id may be somebody else's.
 
-dir='' address=''
+dir='' address='' why=''
 stop_seconds=30
 
 # begin NAME COMMAND...: starts a process in a session of its own.
@@ -64,12 +64,13 @@ each_process() {
     for name in $(processes); do "$1" "$name"; done
 }
 
-# until_ready NAME SECONDS COMMAND...: waits until a command succeeds; not if the process ends before.
+# until_ready NAME SECONDS COMMAND...: waits until a command succeeds; not if the process ends before. Sets "why" if not.
 until_ready() {
-    local name=$1 deadline=$((SECONDS + $2))
+    local name=$1 seconds=$2 deadline=$((SECONDS + $2))
     shift 2
     until "$@"; do
-        running "$name" && [ $SECONDS -lt $deadline ] || return 1
+        running "$name" || { why="the $name has ended" && return 1; }
+        [ $SECONDS -lt $deadline ] || { why="the $name is not ready after $seconds s" && return 1; }
         sleep 0.1
     done
 }
@@ -108,10 +109,10 @@ serve() {
     while read -ra command; do
         if [ -z "$address" ] && ! prepare "$@"; then
             echo "failed to set up: $(log_tail)"
-        elif obey "${command[@]}"; then
+        elif why='' && obey "${command[@]}"; then
             echo "ok $address"
         else
-            echo "failed to ${command[*]}: $(log_tail)"
+            echo "failed to ${command[*]}: $why; $(log_tail)"
         fi
     done
 }
@@ -130,7 +131,7 @@ up() {
     mkdir -p "$dir"
     if ! prepare "$@" || ! obey start; then
         each_process slay
-        echo "$service did not start, see $dir: $(log_tail)" >&2
+        echo "$service did not start, see $dir: $why; $(log_tail)" >&2
         return 1
     fi
     echo "$address" >"$dir/address"

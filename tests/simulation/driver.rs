@@ -1,13 +1,13 @@
 //! Drivers: each starts the real engine, lives for a while, and is killed, put to sleep, or stopped.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidemill::prelude::*;
 use tidemill::{Retention, code};
 use tidemill_core::rng::SeededRng;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::World;
 use super::clock::DriverClock;
@@ -24,30 +24,33 @@ enum State {
 #[derive(Debug)]
 pub struct Gate {
     pub name: String,
-    state: watch::Sender<State>,
+    state: Mutex<State>,
+    /// It wakes in the order in which they began to wait; a `watch` channel wakes in a random one.
+    changed: Notify,
 }
 
 impl Gate {
     pub fn new(name: String) -> Arc<Gate> {
-        Arc::new(Gate { name, state: watch::Sender::new(State::Awake) })
+        Arc::new(Gate { name, state: Mutex::new(State::Awake), changed: Notify::new() })
     }
 
     /// Waits while the driver sleeps; for ever once it is dead.
     pub async fn pass(&self) {
-        let mut state = self.state.subscribe();
-        if state.wait_for(|state| *state == State::Awake).await.is_err() {
-            std::future::pending::<()>().await;
+        loop {
+            let changed = self.changed.notified();
+            if *self.state.lock().unwrap() == State::Awake {
+                return;
+            }
+            changed.await;
         }
     }
 
     fn is(&self, state: State) {
-        self.state.send_if_modified(|now| {
-            let changes = *now != State::Dead && *now != state;
-            if changes {
-                *now = state;
-            }
-            changes
-        });
+        let mut now = self.state.lock().unwrap();
+        if *now != State::Dead && *now != state {
+            *now = state;
+            self.changed.notify_waiters();
+        }
     }
 }
 

@@ -159,8 +159,15 @@ pub trait Sink: Send + Sync + Debug {
     /// The newest batch of this key that is published, all of it; none if there is none. No side effects.
     async fn last_published(&self, key: &SinkKey) -> Result<Option<BatchId>>;
 
-    /// What a person should know before a query writes here, a sentence each: that others have written here, say.
-    async fn warnings(&self, _key: &SinkKey) -> Result<Vec<String>> {
+    /// The URL of the folder whose readers see the rows; none if they do not land in one.
+    fn table(&self) -> Option<&str> {
+        None
+    }
+
+    /// Called at each start of a query, before any batch is planned: refuses a place that cannot be used or cannot keep
+    /// the [guarantee](Self::guarantee). Gives what a person should know, a sentence each: that others have written here,
+    /// say.
+    async fn prepare(&self, _key: &SinkKey) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 

@@ -30,7 +30,7 @@ use super::manifest::{Claim, Manifest};
 /// Files that are renamed at the same time.
 const FILES_AT_ONCE: usize = 8;
 /// How long the outcome of writing the claim or the manifest may stay undecided.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 /// Looks at a file that moves under us. Two publishers need two.
 const LOOKS: usize = 3;
 

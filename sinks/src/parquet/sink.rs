@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use futures::TryStreamExt;
 use parquet::arrow::ArrowWriter;
 use tidemill_core::store::Location;
+use tidemill_core::store::doctor::glance;
 use tidemill_core::{
-    Acked, AttemptId, BatchId, Clock, Context, Error, Guarantee, Published, Result, Sink, SinkKey, SinkSpec,
+    Acked, AttemptId, BatchId, Clock, Context, Error, Guarantee, Published, Result, Rng, Sink, SinkKey, SinkSpec,
     SinkWriter, WriteTask, code,
 };
 
@@ -27,6 +28,7 @@ pub struct ParquetSink {
     config: Arc<Config>,
     location: Location,
     clock: Arc<dyn Clock>,
+    rng: Arc<dyn Rng>,
 }
 
 impl ParquetSink {
@@ -35,7 +37,8 @@ impl ParquetSink {
         let value = serde_json::to_value(&config)
             .map_err(|error| Error::new(code::BUG, "a spec cannot be written").because(error))?;
         let spec = SinkSpec { format: FORMAT.to_owned(), config: value };
-        Ok(ParquetSink { spec, config: Arc::new(config), location, clock: Arc::clone(&context.clock) })
+        let (clock, rng) = (Arc::clone(&context.clock), Arc::clone(&context.rng));
+        Ok(ParquetSink { spec, config: Arc::new(config), location, clock, rng })
     }
 
     /// The record of a published batch; none if it is not published.
@@ -122,9 +125,18 @@ impl Sink for ParquetSink {
         }
     }
 
-    async fn warnings(&self, key: &SinkKey) -> Result<Vec<String>> {
-        let own = Layout::of(key)?.query()?;
-        let others = self.location.folders(&layout::queries()).await?.into_iter().filter(|query| *query != own).count();
+    fn table(&self) -> Option<&str> {
+        Some(&self.location.url)
+    }
+
+    async fn prepare(&self, key: &SinkKey) -> Result<Vec<String>> {
+        let (all, own) = (layout::queries(), Layout::of(key)?.query()?);
+        let queries = self.location.folders(&all).await?;
+        if !queries.contains(&own) {
+            // Claims and manifests rest on it.
+            glance(&self.location, &all, &*self.clock, &*self.rng, publish::PATIENCE).await?;
+        }
+        let others = queries.into_iter().filter(|query| *query != own).count();
         Ok(match others {
             0 => Vec::new(),
             others => vec![format!(

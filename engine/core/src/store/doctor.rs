@@ -39,7 +39,7 @@ pub struct Examination {
 /// [`code::STORE_UNFIT`] if the store gave one name to two writers, lost a write that it acknowledged, or does not show
 /// in a list what it acknowledged; whatever the store says if it cannot be asked.
 pub async fn examine(location: &Location, clock: &dyn Clock, rng: &dyn Rng) -> Result<Examination> {
-    let folder = folder(rng);
+    let folder = Path::from(unused_name(rng));
     let examined = in_folder(location, clock, &folder).await;
     let swept = location.remove_folder(&folder).await;
     let lines = examined?;
@@ -109,12 +109,18 @@ async fn race(location: &Location, path: &Path) -> Result<()> {
     }
 }
 
-/// The short form: whether a second writer of a name is refused, and the first one's bytes stay.
-pub async fn glance(location: &Location, clock: &dyn Clock, rng: &dyn Rng, patience: Duration) -> Result<()> {
+/// The short form: whether a second writer of a name in a folder is refused, and the first one's bytes stay.
+pub async fn glance(
+    location: &Location,
+    folder: &Path,
+    clock: &dyn Clock,
+    rng: &dyn Rng,
+    patience: Duration,
+) -> Result<()> {
     if is_broken(Rule::TryStoreOut) {
         return Ok(());
     }
-    let path = folder(rng);
+    let path = folder.clone().join(unused_name(rng));
     create(location, clock, &path, Bytes::from_static(b"one"), patience).await?;
     let again = create(location, clock, &path, Bytes::from_static(b"two"), patience).await;
     create::delete(location, &path).await?;
@@ -130,14 +136,14 @@ async fn put_if_absent(location: &Location, path: &Path, body: Bytes) -> object_
 }
 
 /// A name that nobody else uses.
-fn folder(rng: &dyn Rng) -> Path {
-    Path::from(format!("doctor-{}", Nonce::random(rng)))
+fn unused_name(rng: &dyn Rng) -> String {
+    format!("doctor-{}", Nonce::random(rng))
 }
 
 fn unfit(location: &Location, path: &Path, what: String) -> Error {
     Error::new(code::STORE_UNFIT, what)
         .at("path", location.describe(path))
-        .fix("keep checkpoints elsewhere: on this store two drivers could both own a batch")
+        .fix("keep checkpoints and tables elsewhere: on this store two drivers could both own a batch")
 }
 
 #[cfg(feature = "testing")]
@@ -160,7 +166,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let local = crate::store::Stores::default().open(&folder.path().to_string_lossy()).unwrap();
         for location in [local, Location::new(Arc::new(InMemory::new()), "memory")] {
-            glance(&location, &clock, &rng, PATIENCE).await.unwrap();
+            glance(&location, &Path::default(), &clock, &rng, PATIENCE).await.unwrap();
             let examined = examine(&location, &clock, &rng).await.unwrap();
             assert_eq!(examined.lines.len(), 4, "{examined:?}");
             assert_eq!(location.paths(&Path::default()).await.unwrap(), []);
@@ -175,7 +181,7 @@ mod tests {
             _ => Fault::None,
         });
         let location = Location::new(careless, "memory");
-        let error = glance(&location, &clock, &rng, PATIENCE).await.expect_err("refused");
+        let error = glance(&location, &Path::default(), &clock, &rng, PATIENCE).await.expect_err("refused");
         assert_eq!(error.code(), code::STORE_UNFIT, "{error}");
         let error = examine(&location, &clock, &rng).await.expect_err("refused");
         assert!(error.code() == code::STORE_UNFIT && error.to_string().contains("8 writers"), "{error}");

@@ -181,6 +181,11 @@ pub fn store_error(error: object_store::Error) -> Error {
                     "the name node is in safe mode",
                     "it leaves it by itself after a start; if not: hdfs dfsadmin -safemode leave",
                 ),
+                _ if asked_the_machine(&error) => (
+                    code::STORE_UNAVAILABLE,
+                    "no credentials are set, and this machine gives none",
+                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the other stores' tools call them",
+                ),
                 _ => (code::STORE_UNAVAILABLE, "the store failed", "see whether it runs and can be reached"),
             },
         }
@@ -206,6 +211,13 @@ fn is_no_bucket(error: &object_store::Error) -> bool {
 
 /// How HDFS says, within an error, that it takes no writes now, and has written nothing.
 const SAFE_MODE: std::io::ErrorKind = std::io::ErrorKind::ResourceBusy;
+
+/// Whether the client looked for credentials where virtual machines of the clouds find theirs, and failed there.
+fn asked_the_machine(error: &object_store::Error) -> bool {
+    const ADDRESSES: [&str; 2] = ["//169.254.169.254/", "//metadata.google.internal/"];
+    let text = error.to_string();
+    ADDRESSES.iter().any(|address| text.contains(address))
+}
 
 fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);

@@ -337,7 +337,8 @@ impl Checkpoint {
             }
         }
         // The first start here: does the store keep one writer from overwriting another's name?
-        store::doctor::glance(&self.location, &*self.clock, &*self.rng, self.settings.write_patience).await?;
+        store::doctor::glance(&self.location, &Path::default(), &*self.clock, &*self.rng, self.settings.write_patience)
+            .await?;
         let body = MetadataBody { created_by: version(), created_at_ms: self.clock.now_ms() };
         let entry = Entry { head: self.head(MetadataBody::KIND), body };
         match self.create(&path, encode(&entry)).await? {

@@ -133,8 +133,12 @@ impl Sink for Spooled {
         Ok(None)
     }
 
-    async fn warnings(&self, key: &SinkKey) -> Result<Vec<String>> {
-        self.inner.warnings(key).await
+    fn table(&self) -> Option<&str> {
+        self.inner.table()
+    }
+
+    async fn prepare(&self, key: &SinkKey) -> Result<Vec<String>> {
+        self.inner.prepare(key).await
     }
 
     async fn writer(&self, task: WriteTask) -> Result<Box<dyn SinkWriter>> {

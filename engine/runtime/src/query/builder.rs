@@ -133,7 +133,8 @@ impl QueryBuilder {
         spool_direct_sinks(&mut query, &location)?;
         let clock = Arc::clone(&context.clock);
         let notices = notices_of(&session);
-        let checkpoint = patiently(&*clock, session.retry_start(), notices, || {
+        let patience = session.retry_start();
+        let checkpoint = patiently("the checkpoint cannot be opened", &*clock, patience, notices, || {
             Checkpoint::open(location.clone(), Arc::clone(&clock), Arc::clone(&context.rng), self.settings.clone())
         })
         .await?;
@@ -142,10 +143,15 @@ impl QueryBuilder {
         }
         for sink in &query.sinks {
             let key = SinkKey { query_id: checkpoint.query_id().clone(), sink: sink.name.clone() };
-            // A store that fails now will tell so when it is needed.
-            for warning in sink.sink.warnings(&key).await.unwrap_or_default() {
+            let what = format!("sink \"{}\" is not ready", sink.name);
+            let warnings = patiently(&what, &*clock, patience, notices, || sink.sink.prepare(&key)).await;
+            for warning in warnings.map_err(|error| error.at("sink", &sink.name))? {
                 notices.warn(&format!("sink \"{}\": {warning}", sink.name));
             }
+        }
+        let tables = query.sinks.iter().filter_map(|sink| Some((sink.name.as_str(), sink.sink.table()?)));
+        for warning in shared_tables(&tables.collect::<Vec<_>>()) {
+            notices.warn(&warning);
         }
         let start_line = start_line(&query, &checkpoint, self.trigger, temporary.is_some());
         info!(query = query.name, "{start_line}");
@@ -284,12 +290,35 @@ fn spool_direct_sinks(query: &mut QueryPlan, location: &Location) -> Result<()> 
     Ok(())
 }
 
+/// Tables, by their sinks' names, that lie within one another: a sentence for each pair.
+fn shared_tables(tables: &[(&str, &str)]) -> Vec<String> {
+    let within = |inner: &str, outer: &str| {
+        inner
+            .trim_end_matches('/')
+            .strip_prefix(outer.trim_end_matches('/'))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let mut warnings = Vec::new();
+    for (at, (first, one)) in tables.iter().enumerate() {
+        for (second, other) in &tables[at + 1..] {
+            if within(one, other) || within(other, one) {
+                let outer = if within(one, other) { other } else { one };
+                warnings.push(format!(
+                    "sinks \"{first}\" and \"{second}\" both write to {outer}; a row that both take is there twice"
+                ));
+            }
+        }
+    }
+    warnings
+}
+
 fn notices_of(session: &Session) -> Notices {
     Notices { to_stderr: session.logs_to_stderr() }
 }
 
 /// Repeats what may pass, within a bound.
 async fn patiently<T, F: Future<Output = Result<T>>>(
+    what: &str,
     clock: &dyn Clock,
     patience: Duration,
     notices: Notices,
@@ -300,7 +329,7 @@ async fn patiently<T, F: Future<Output = Result<T>>>(
     loop {
         match step().await {
             Err(error) if error.kind() == ErrorKind::Retry && clock.elapsed() - begun + pause < patience => {
-                notices.warn(&format!("the checkpoint cannot be opened and is tried again: {error}"));
+                notices.warn(&format!("{what} and is tried again: {error}"));
                 clock.sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(5));
             }
@@ -355,4 +384,24 @@ fn explain(query: &QueryPlan) -> String {
         text.push_str(&format!("sink {}: {}\n{}\n", sink.name, sink.sink.description(), sink.plan.display_indent()));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_tables;
+
+    #[test]
+    fn tables_within_one_another_are_told() {
+        let both = |one, other| shared_tables(&[("a", one), ("b", other)]);
+        assert_eq!(
+            both("s3://x/t", "s3://x/t/"),
+            ["sinks \"a\" and \"b\" both write to s3://x/t/; a row that both take is there twice"]
+        );
+        for (one, other) in [("/x/t", "/x/t/odd"), ("/x/t/odd", "/x/t")] {
+            assert!(both(one, other)[0].contains("both write to /x/t;"));
+        }
+        for (one, other) in [("/x/t", "/x/t2"), ("/x/t/a", "/x/t/b"), ("s3://x/t", "hdfs://x/t")] {
+            assert!(both(one, other).is_empty(), "{one} {other}");
+        }
+    }
 }
