@@ -181,14 +181,17 @@ pub fn store_error(error: object_store::Error) -> Error {
                     "the name node is in safe mode",
                     "it leaves it by itself after a start; if not: hdfs dfsadmin -safemode leave",
                 ),
-                _ if asked_the_machine(&error) => (
-                    code::STORE_UNAVAILABLE,
-                    "no credentials are set, and this machine gives none",
-                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the other stores' tools call them",
-                ),
                 _ => (code::STORE_UNAVAILABLE, "the store failed", "see whether it runs and can be reached"),
             },
         }
+    };
+    let (what, fix) = if asked_the_machine(&error) {
+        (
+            "no credentials are set, and this machine gives none",
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the other stores' tools call them",
+        )
+    } else {
+        (what, fix)
     };
     Error::new(code, what).fix(fix).because(error)
 }
@@ -228,4 +231,26 @@ fn io_kind(error: &object_store::Error) -> Option<std::io::ErrorKind> {
         cause = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::Error as E;
+
+    use super::*;
+
+    #[test]
+    fn credentials_that_are_nowhere_are_told_of() {
+        let url = "http://169.254.169.254/latest/api/token";
+        let text = || format!("Error performing PUT {url} in 58 ms - 403 Forbidden").into();
+        let refused = store_error(E::PermissionDenied { path: "offsets/0".to_owned(), source: text() });
+        let silent = store_error(E::Generic { store: "S3", source: text() });
+        for (error, code) in [(refused, code::STORE_REFUSED), (silent, code::STORE_UNAVAILABLE)] {
+            let told = error.report();
+            assert!(error.code() == code && told.contains("no credentials are set"), "{told}");
+            assert!(told.contains("AWS_ACCESS_KEY_ID") && told.contains(url), "{told}");
+        }
+        let other = store_error(E::Generic { store: "S3", source: "http://10.0.0.1/offsets/0".into() });
+        assert!(!other.report().contains("credentials"), "{}", other.report());
+    }
 }
