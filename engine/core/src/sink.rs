@@ -166,7 +166,7 @@ pub trait Sink: Send + Sync + Debug {
 
     /// Called at each start of a query, before any batch is planned: refuses a place that cannot be used or cannot keep
     /// the [guarantee](Self::guarantee). Gives what a person should know, a sentence each: that others have written here,
-    /// say.
+    /// say. It may be repeated.
     async fn prepare(&self, _key: &SinkKey) -> Result<Vec<String>> {
         Ok(Vec::new())
     }

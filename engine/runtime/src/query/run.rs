@@ -192,7 +192,6 @@ impl Run {
         }
     }
 
-    /// Takes the batch in hand to its end, and reports it.
     /// Ends with `FENCED` if a newer driver has started here. A store that does not answer now is no reason to fail.
     async fn last_look(&self) -> Result<()> {
         match self.steps.checkpoint.fence().check_place().await {
@@ -201,6 +200,7 @@ impl Run {
         }
     }
 
+    /// Takes the batch in hand to its end, and reports it.
     async fn finish(
         &mut self,
         mut pending: Pending,
