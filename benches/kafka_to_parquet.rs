@@ -16,6 +16,7 @@ mod broker;
 #[path = "../tests/support/loader.rs"]
 mod loader;
 #[path = "../tests/support/service.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
 mod service;
 mod support;
 

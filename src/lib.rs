@@ -32,7 +32,7 @@
 //! [`functions`].
 
 pub use arrow;
-pub use tidemill_connectors::{Kafka, MemorySource, Rate, Start};
+pub use tidemill_connectors::{Kafka, MemorySource, Rate, Start, WithoutMatch};
 pub use tidemill_core::{
     BatchId, Code, Error, ErrorKind, Offsets, Options, Registry, Result, Secret, code, registry, sink, source, store,
 };

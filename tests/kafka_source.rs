@@ -9,8 +9,8 @@ use futures::StreamExt;
 use tidemill_connectors::{Kafka, Start, register};
 use tidemill_core::testing::source_promises::{self, context, read, splits};
 use tidemill_core::{
-    Context, Error, Offsets, Range, ReadContext, ReadItem, ReadLimit, Receipt, Registry, Result, Source, SourceBuilder,
-    SourceReader, Split, code,
+    Context, Error, Offsets, Owner, QueryId, Range, ReadContext, ReadItem, ReadLimit, Receipt, Registry, Result,
+    Source, SourceBuilder, SourceReader, Split, code,
 };
 
 use crate::support::broker::{Broker, unique_topic};
@@ -362,4 +362,88 @@ async fn each_of_many_small_ranges_is_read_once() {
         at = range.end;
     }
     assert_eq!(watermarks(broker.bootstrap(), &topic).len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_go_while_they_are_read_are_counted_in_the_receipt_where_losses_are_accepted() {
+    let (broker, topic) = (Broker::shared(), unique_topic("going"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..100);
+    let opened = open(earliest(broker, &topic).fail_on_data_loss(false)).await.expect("it opens");
+    let range = opened.first().await;
+    let piece = |start, end| Range { start: moved(&range.start, start), end: moved(&range.end, end) };
+    broker.delete_records(&topic, 0, 60);
+    let begun = Instant::now();
+    for (start, end, expected, lost) in [
+        (20, 100, (60..100).collect::<Vec<i64>>(), 40),
+        (20, 60, vec![], 40),
+        (0, 61, vec![60], 60),
+        (70, 80, (70..80).collect(), 0),
+    ] {
+        let split = splits(opened.source.as_ref(), &piece(start, end)).remove(0);
+        let (rows, receipt) = opened.split(&split).await.expect("what is left is read");
+        assert_eq!((rows, receipt.lost), (expected, lost), "[{start}, {end})");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    // A reader that is not told so does not accept it, and neither does its driver.
+    let strict = open_topic(broker, &topic).await;
+    let split = splits(strict.source.as_ref(), &piece(20, 100)).remove(0);
+    assert_eq!(strict.split(&split).await.expect_err("rows are gone").code(), code::DATA_LOSS);
+    let (_, receipt) = opened.split(&split).await.expect("what is left is read");
+    assert_eq!(strict.source.check_receipt(&split, &receipt).expect_err("a loss").code(), code::RECEIPT_MISMATCH);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn range_of_a_topic_that_was_made_again_or_deleted_gives_nothing_where_losses_are_accepted() {
+    let (broker, topic) = (Broker::shared(), unique_topic("forerunner"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..100);
+    let opened = open(earliest(broker, &topic).fail_on_data_loss(false)).await.expect("it opens");
+    let range = opened.first().await;
+    let split = splits(opened.source.as_ref(), &range).remove(0);
+    broker.delete_topic(&topic);
+    let (rows, receipt) = opened.split(&split).await.expect("nothing is left, and that is said");
+    assert_eq!((rows, receipt.lost), (vec![], 100));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..150);
+    let (rows, receipt) = opened.split(&split).await.expect("nothing is left, and that is said");
+    assert_eq!((rows, receipt.lost), (vec![], 100), "rows of the new topic are not those that were planned");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_available_now_saw_must_stay_even_where_losses_are_accepted() {
+    for (partitions, rows) in [(1, 0..300), (2, 0..30)] {
+        let (broker, topic) = (Broker::shared(), unique_topic("promised"));
+        broker.create_topic(&topic, 2, &[]);
+        load(broker.bootstrap(), &topic, 2, 0..100);
+        let opened = open(earliest(broker, &topic).fail_on_data_loss(false)).await.expect("it opens");
+        let range = opened.first().await;
+        broker.delete_topic(&topic);
+        broker.create_topic(&topic, partitions, &[]);
+        load(broker.bootstrap(), &topic, partitions, rows);
+        let limit = ReadLimit { rows: Some(10), up_to: Some(range.end.clone()) };
+        let error = opened.source.next(&range.start, &limit).await.expect_err("what was promised is gone");
+        assert_eq!(error.code(), code::TOPIC_RECREATED, "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_queries_in_one_group_read_all_rows_each_and_are_warned() {
+    let (broker, topic) = (Broker::shared(), unique_topic("shared"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..10);
+    let rng = Context::default().rng;
+    let queries = [QueryId::random(&*rng), QueryId::random(&*rng)];
+    let mut warned = Vec::new();
+    for query_id in &queries {
+        let opened = open(earliest(broker, &topic).property("group.id", &topic)).await.expect("it opens");
+        let range = opened.first().await;
+        assert_eq!(opened.offsets(&range).await.expect("the range can be read").len(), 10);
+        opened.source.committed(&range.end, Owner { query_id, source: "k" }).await.expect("told");
+        opened.source.ended().await;
+        warned.push(opened.source.warnings());
+    }
+    assert_eq!(warned[0], Vec::<String>::new());
+    assert_eq!(warned[1].len(), 1, "{warned:?}");
+    assert!(warned[1][0].contains(&queries[0].to_string()), "{warned:?}");
 }

@@ -27,9 +27,22 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// The value below which this part of the values lie, such as 0.99.
+pub fn percentile(mut values: Vec<f64>, part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[((values.len() as f64 * part).ceil() as usize).clamp(1, values.len()) - 1]
+}
+
 /// The median time from one commit to the next over a query's first batches, in milliseconds. Then it is stopped.
-#[allow(clippy::disallowed_methods, reason = "a bench measures the machine's own time")]
 pub async fn median_batch_ms(query: &tidemill::StreamingQuery, batches: u64) -> tidemill::Result<f64> {
+    let took = batches_ms(query, batches).await?;
+    query.stop().await?;
+    Ok(median(took))
+}
+
+/// The times from one commit to the next over a query's first batches, in milliseconds.
+#[allow(clippy::disallowed_methods, reason = "a bench measures the machine's own time")]
+pub async fn batches_ms(query: &tidemill::StreamingQuery, batches: u64) -> tidemill::Result<Vec<f64>> {
     let mut took = Vec::new();
     let mut before = None;
     for batch in 0..batches {
@@ -39,8 +52,7 @@ pub async fn median_batch_ms(query: &tidemill::StreamingQuery, batches: u64) -> 
             took.push(now.duration_since(before).as_secs_f64() * 1000.0);
         }
     }
-    query.stop().await?;
-    Ok(median(took))
+    Ok(took)
 }
 
 /// Prints a case: one JSON line, or one line for people.

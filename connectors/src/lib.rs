@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tidemill_core::Registry;
 
-pub use kafka::{Kafka, Start};
+pub use kafka::{Kafka, Start, WithoutMatch};
 pub use memory::MemorySource;
 pub use rate::Rate;
 

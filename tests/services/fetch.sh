@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Brings what the tests need from package registries into the cache, once, and prints where it is.
 #
-#   fetch.sh kafka    prints the folder of the broker's jars
-#   fetch.sh hdfs     prints the folder of Hadoop's jars
-#   fetch.sh python   prints the python that has the packages of requirements.txt
+#   fetch.sh kafka        prints the folder of the broker's jars
+#   fetch.sh kafka-tools  prints the folder of the jars of its command-line tools
+#   fetch.sh hdfs         prints the folder of Hadoop's jars
+#   fetch.sh python       prints the python that has the packages of requirements.txt
 #
 # Each thing has a name made from the file that pins its versions, so a second run downloads nothing and a changed pin
 # is a new thing. It is built under another name and renamed when whole: an interrupted download is never taken for a
@@ -51,7 +52,7 @@ build_python() {
 }
 
 case ${1:-} in
-kafka | hdfs) jars "$1" ;;
+kafka | kafka-tools | hdfs) jars "$1" ;;
 python)
     # A venv belongs to the interpreter that made it.
     interpreter=$(python3 -c 'import sys; print(sys.base_prefix, sys.version)')
@@ -60,7 +61,7 @@ python)
     echo "$cache/$name/bin/python"
     ;;
 *)
-    sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
     ;;
 esac

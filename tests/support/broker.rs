@@ -31,6 +31,7 @@ const ADMIN_BOUND: Duration = Duration::from_secs(30);
 /// One running broker, its folder and a client for its topics.
 pub struct Broker {
     service: Service,
+    address: String,
     admin: AdminClient<DefaultClientContext>,
 }
 
@@ -44,12 +45,22 @@ impl Broker {
     pub fn start_with(settings: &[(&str, &str)], jvm: Option<&str>) -> Broker {
         let env: Vec<(&str, &str)> = jvm.map(|flags| ("TIDEMILL_KAFKA_JVM", flags)).into_iter().collect();
         let service = Service::start("kafka", settings, &env);
+        let address = service.address().to_owned();
+        Broker::of(service, address)
+    }
+
+    /// Starts a broker whose `settings` have listeners of their own, of which `address` is the plain one.
+    pub fn start_at(address: &str, settings: &[(&str, &str)]) -> Broker {
+        Broker::of(Service::start("kafka", settings, &[]), address.to_owned())
+    }
+
+    fn of(service: Service, address: String) -> Broker {
         let admin = ClientConfig::new()
-            .set("bootstrap.servers", service.address())
+            .set("bootstrap.servers", &address)
             .set("reconnect.backoff.max.ms", "500")
             .create()
             .expect("an admin client needs no more than an address");
-        Broker { service, admin }
+        Broker { service, address, admin }
     }
 
     /// The broker that all tests of this process share. It cannot be harmed: what harms needs `&mut`.
@@ -60,7 +71,7 @@ impl Broker {
 
     /// The address for `bootstrap.servers`; the same through every restart.
     pub fn bootstrap(&self) -> &str {
-        self.service.address()
+        &self.address
     }
 
     /// The broker's log file, for a message about a failure.

@@ -126,6 +126,11 @@ impl Loader {
         Loader { producer: producer(&config(bootstrap)) }
     }
 
+    /// A producer that does not wait for more rows before it sends one.
+    pub fn prompt(bootstrap: &str) -> Loader {
+        Loader { producer: producer(config(bootstrap).set("linger.ms", "0")) }
+    }
+
     /// As the function `load`.
     pub fn load(&self, topic: &str, partitions: i32, rows: Range<u64>) {
         let mut row = String::with_capacity(128);
@@ -135,6 +140,17 @@ impl Loader {
             let partition = (i % partitions as u64) as i32;
             enqueue(&self.producer, BaseRecord::<(), str>::to(topic).partition(partition).payload(&row));
         }
+        flush(&self.producer);
+    }
+
+    /// Hands over row `i` for a partition, to be sent at once; [`Loader::flush`] waits until it is there.
+    pub fn queue(&self, topic: &str, partition: i32, i: u64) {
+        enqueue(&self.producer, BaseRecord::<(), str>::to(topic).partition(partition).payload(&sensor_row(i)));
+        self.producer.poll(Duration::ZERO);
+    }
+
+    /// Waits until everything that was handed over is there.
+    pub fn flush(&self) {
         flush(&self.producer);
     }
 
@@ -273,9 +289,11 @@ fn config(bootstrap: &str) -> ClientConfig {
 fn producer(config: &ClientConfig) -> BaseProducer<Deliveries> {
     let mut config = config.clone();
     // Idempotence makes "exactly once and in order" true through retries. Large batches are what makes it fast.
+    if config.get("linger.ms").is_none() {
+        config.set("linger.ms", "20");
+    }
     config
         .set("enable.idempotence", "true")
-        .set("linger.ms", "20")
         .set("batch.size", "1000000")
         .set("batch.num.messages", "10000")
         .set("queue.buffering.max.messages", "200000")

@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: a real broker, rows for its topics, and readers of tables that are not ours.
 
 pub mod broker;
+pub mod certificates;
 pub mod child;
 pub mod gate;
 pub mod hdfs;
@@ -12,6 +13,7 @@ pub mod service;
 pub mod table;
 #[cfg(test)]
 mod tests;
+pub mod tools;
 
 /// A topic with one partition that ends in rows and markers which are not read: offsets 0 and 1 are rows, 2 their commit
 /// marker, 3 an aborted row, 4 its marker. With it the producer that wrote them.

@@ -82,3 +82,12 @@ fn answer(answers: &mut BufReader<ChildStdout>, expected: &str) -> Result<String
         None => Err(line.trim_end().to_owned()),
     }
 }
+
+/// What `tests/services/fetch.sh` answers: where something that tests need is. It is fetched when a test is run without
+/// `./dev test`.
+pub fn fetched(what: &str) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/fetch.sh");
+    let output = Command::new("bash").args([script, what]).output().expect("bash runs tests/services/fetch.sh");
+    assert!(output.status.success(), "cannot fetch {what}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("the path is text").trim_end().to_owned()
+}

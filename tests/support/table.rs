@@ -9,6 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use super::service::fetched;
+
 /// The `(partition, offset)` of every row of the table, sorted, as DuckDB reads it.
 pub fn offsets(table_dir: impl AsRef<Path>) -> Vec<(i32, i64)> {
     parse(&read_table(&["offsets", "duckdb", text(table_dir.as_ref())]))
@@ -53,17 +55,10 @@ fn read_table(arguments: &[&str]) -> String {
     std::fs::read_to_string(answer.path()).expect("the answer is text")
 }
 
-/// The python that has both readers, fetched when a test is run without `./dev test`.
+/// The python that has both readers.
 pub fn python() -> &'static str {
     static PYTHON: OnceLock<String> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        let output = Command::new("bash")
-            .args([concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/fetch.sh"), "python"])
-            .output()
-            .expect("bash runs tests/services/fetch.sh");
-        assert!(output.status.success(), "cannot fetch: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("the path is text").trim_end().to_owned()
-    })
+    PYTHON.get_or_init(|| fetched("python"))
 }
 
 fn text(path: &Path) -> &str {

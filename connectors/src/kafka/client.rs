@@ -3,6 +3,7 @@
 //! What the library says (its log, its errors) is kept, cleaned of secrets, to be the reason in an error of ours. A
 //! client is closed on a thread of its own, so dropping one never blocks.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use rdkafka::ClientConfig;
 use rdkafka::bindings::rd_kafka_t;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidemill_core::{Error, Result, code};
 
 use super::ffi::{self, Answer, Call, Code};
@@ -60,7 +62,7 @@ impl Drop for Client {
 impl Client {
     /// Makes a client; it connects when it is first used.
     pub(super) fn new(config: &ClientConfig, redactor: &Redactor) -> Result<Arc<Self>> {
-        let events = Events { redactor: redactor.clone(), said: Mutex::default() };
+        let events = Events { redactor: redactor.clone(), said: Mutex::default(), group_denied: Mutex::default() };
         let consumer = config.create_with_context(events).map_err(|error| refused(&error, redactor))?;
         Ok(Arc::new(Client { consumer: Some(consumer), target: Mutex::default() }))
     }
@@ -150,6 +152,47 @@ impl Client {
         };
         *lock(&self.target) = Some(target);
         Ok(target)
+    }
+
+    /// Commits positions to the client's group, for outside tools, each with a text beside it. Blocks until the broker has
+    /// answered, or the library gives up: it looks for the group's broker as long as `session.timeout.ms`.
+    pub(super) fn commit<'a>(&self, positions: impl Iterator<Item = (&'a str, i32, i64)>, text: &str) -> Result<()> {
+        let mut list = TopicPartitionList::new();
+        for (topic, partition, next) in positions {
+            list.add_partition(topic, partition).set_metadata(text);
+            // An offset below 0 is none, and no position is.
+            let _ = list.set_partition_offset(topic, partition, Offset::Offset(next));
+        }
+        self.consumer().commit(&list, CommitMode::Sync).map_err(|error| self.no_group(&error.to_string()))
+    }
+
+    /// The texts beside the positions that are committed to the client's group for these partitions. An error soon if the
+    /// right to ask is denied, for which the library itself would wait.
+    pub(super) fn committed_by<'a>(
+        &self,
+        partitions: impl Iterator<Item = (&'a str, i32)>,
+        bound: Duration,
+    ) -> Result<BTreeSet<String>> {
+        let mut list = TopicPartitionList::new();
+        for (topic, partition) in partitions {
+            list.add_partition(topic, partition);
+        }
+        for _ in 0..(bound.as_millis() / CONNECT_SLICE.as_millis()).max(1) {
+            if let Ok(found) = self.consumer().committed_offsets(list.clone(), CONNECT_SLICE) {
+                let elements = found.elements();
+                let there = elements.iter().filter(|element| matches!(element.offset(), Offset::Offset(_)));
+                return Ok(there.map(|element| element.metadata().to_owned()).collect());
+            }
+            self.serve();
+            if let Some(reason) = lock(&self.consumer().context().group_denied).take() {
+                return Err(self.no_group(&reason));
+            }
+        }
+        Err(self.no_group(&self.reason().unwrap_or_else(|| format!("no answer in {} s", bound.as_secs()))))
+    }
+
+    fn no_group(&self, text: &str) -> Error {
+        Error::new(code::SOURCE_UNAVAILABLE, self.clean(text))
     }
 
     /// Takes known secrets out of a text of the library.
@@ -249,6 +292,8 @@ struct Said {
 struct Events {
     redactor: Redactor,
     said: Mutex<Said>,
+    /// Why the client's group may not be used, which matters to nobody who does not ask.
+    group_denied: Mutex<Option<String>>,
 }
 
 impl Events {
@@ -271,8 +316,8 @@ impl ClientContext for Events {
         match error.rdkafka_error_code() {
             // It says no more than the reasons before it.
             Some(RDKafkaErrorCode::AllBrokersDown) if said.reason.is_some() => {}
-            // The group is a placeholder, and nothing is asked of it.
-            Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {}
+            // It is no group that anything is read from.
+            Some(RDKafkaErrorCode::GroupAuthorizationFailed) => *lock(&self.group_denied) = Some(reason),
             Some(
                 RDKafkaErrorCode::Authentication
                 | RDKafkaErrorCode::SaslAuthenticationFailed

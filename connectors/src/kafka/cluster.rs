@@ -15,6 +15,7 @@ use tidemill_core::{Error, Result, code};
 use super::client::{Client, denied_right, stopped};
 use super::config::Isolation;
 use super::ffi::{self, Answer, Code, OffsetInfo, OffsetSpec, TopicInfo};
+use super::offset::Position;
 use super::plan::{PartitionState, Snapshot, TopicState, missing_topic};
 use super::properties::Redactor;
 
@@ -75,10 +76,20 @@ impl Cluster {
         self.ask(move |question| question.snapshot(&topics, guess, isolation)).await
     }
 
+    /// The names of all topics that the user may see.
+    pub(super) async fn all_topics(&self) -> Result<Vec<String>> {
+        self.ask(|question| question.all_topics()).await
+    }
+
+    /// For each partition, where its first row is whose timestamp is as late or later; partitions without one are left out.
+    pub(super) async fn offsets_at(&self, times: Vec<(String, i32, i64)>) -> Result<BTreeMap<(String, i32), Position>> {
+        self.ask(move |question| question.offsets_at(&times)).await
+    }
+
     /// The error for a topic that does not exist, with the name that was perhaps meant.
     pub(super) async fn missing(&self, topic: &str) -> Error {
         let error = missing_topic(topic);
-        let all = self.ask(move |question| question.all_topics()).await.unwrap_or_default();
+        let all = self.all_topics().await.unwrap_or_default();
         match nearest(topic, all.iter().map(String::as_str).filter(|name| *name != topic)) {
             Some(near) => error.fix(format!("did you mean \"{near}\"?")),
             None => error.fix("check the topic's name, and that the user may see it"),
@@ -101,6 +112,9 @@ impl Question<'_> {
     }
 
     fn topics(&self, topics: &[String]) -> Result<Vec<TopicInfo>> {
+        if topics.is_empty() {
+            return Ok(Vec::new());
+        }
         let call = self.ask_topics(topics)?;
         self.client.answer(&call, "topics", self.stop).and_then(|answer| check_topics(&answer))
     }
@@ -133,7 +147,27 @@ impl Question<'_> {
         Ok(there.map(|topic| topic.name().to_owned()).collect())
     }
 
+    fn offsets_at(&self, times: &[(String, i32, i64)]) -> Result<BTreeMap<(String, i32), Position>> {
+        if times.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let list = times.iter().map(|(topic, partition, time_ms)| (topic.as_str(), *partition, *time_ms));
+        let call = ffi::ask_offsets_at(self.client, list, self.bound)?;
+        let mut found = BTreeMap::new();
+        for info in self.client.answer(&call, "offsets", self.stop)?.offsets() {
+            check_offset(&info)?;
+            if info.offset >= 0 {
+                let position = Position { next: info.offset, epoch: info.epoch };
+                found.insert((info.topic, info.partition), position);
+            }
+        }
+        Ok(found)
+    }
+
     fn snapshot(&self, topics: &[String], guess: Vec<(String, i32)>, isolation: Isolation) -> Result<Snapshot> {
+        if topics.is_empty() {
+            return Ok(Snapshot::default());
+        }
         let asked = self.ask_topics(topics)?;
         let pending = self.ask_offsets(&guess, isolation)?;
         let infos = check_topics(&self.client.answer(&asked, "topics", self.stop)?)?;
@@ -211,6 +245,18 @@ fn check_topics(answer: &Answer) -> Result<Vec<TopicInfo>> {
     Ok(infos.into_iter().filter(|info| info.error == Code::NONE).collect())
 }
 
+fn check_offset(info: &OffsetInfo) -> Result<()> {
+    let at = format!("{}-{}", info.topic, info.partition);
+    match info.error {
+        Code::NONE => Ok(()),
+        Code::TOPIC_DENIED => Err(denied_right("offsets", &info.error.text()).at("partition", at)),
+        error => {
+            let what = format!("the broker gives no offsets for {at}: {}", error.text());
+            Err(Error::new(code::SOURCE_UNAVAILABLE, what).at("partition", at))
+        }
+    }
+}
+
 /// Offsets as they come in, by partition.
 #[derive(Default)]
 struct Offsets(BTreeMap<(String, i32), Vec<(OffsetSpec, OffsetInfo)>>);
@@ -219,14 +265,7 @@ impl Offsets {
     fn take(&mut self, question: &Question<'_>, calls: Vec<(OffsetSpec, ffi::Call)>) -> Result<()> {
         for (spec, call) in calls {
             for info in question.client.answer(&call, "offsets", question.stop)?.offsets() {
-                if info.error != Code::NONE {
-                    let at = format!("{}-{}", info.topic, info.partition);
-                    if info.error == Code::TOPIC_DENIED {
-                        return Err(denied_right("offsets", &info.error.text()).at("partition", at));
-                    }
-                    let what = format!("the broker gives no offsets for {at}: {}", info.error.text());
-                    return Err(Error::new(code::SOURCE_UNAVAILABLE, what).at("partition", at));
-                }
+                check_offset(&info)?;
                 self.0.entry((info.topic.clone(), info.partition)).or_default().push((spec, info));
             }
         }

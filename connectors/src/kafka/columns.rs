@@ -121,10 +121,12 @@ pub(super) struct Rows {
     bytes_max: usize,
     rows: usize,
     bytes: usize,
+    /// The first row whose timestamp does not fit, and that timestamp.
+    too_late: Option<(i64, i64)>,
     key: Option<Bytes>,
     value: Option<Bytes>,
     offset: Option<Vec<i64>>,
-    timestamp: Option<Bits>,
+    timestamp: Option<Times>,
     timestamp_type: Option<Vec<i32>>,
     headers: Option<Headers>,
     /// Full-length columns of what is the same in every row, made once and sliced.
@@ -134,7 +136,7 @@ pub(super) struct Rows {
 
 /// Microseconds, with nulls.
 #[derive(Debug, Default)]
-struct Bits {
+struct Times {
     values: Vec<i64>,
     valid: Option<Vec<bool>>,
 }
@@ -180,6 +182,7 @@ impl Rows {
             bytes_max,
             rows: 0,
             bytes: 0,
+            too_late: None,
             key: None,
             value: None,
             offset: None,
@@ -202,7 +205,7 @@ impl Rows {
         self.key = wants(Column::Key).then(|| Bytes::with_capacity(rows, room(key_bytes)));
         self.value = wants(Column::Value).then(|| Bytes::with_capacity(rows, room(value_bytes)));
         self.offset = wants(Column::Offset).then(|| Vec::with_capacity(rows));
-        self.timestamp = wants(Column::Timestamp).then(|| Bits { values: Vec::with_capacity(rows), valid: None });
+        self.timestamp = wants(Column::Timestamp).then(|| Times { values: Vec::with_capacity(rows), valid: None });
         self.timestamp_type = wants(Column::TimestampType).then(|| Vec::with_capacity(rows));
         self.headers = wants(Column::Headers).then(|| Headers {
             ends: vec![0],
@@ -240,6 +243,10 @@ impl Rows {
             let (time, kind) = message.timestamp();
             if let Some(timestamp) = &mut self.timestamp {
                 timestamp.push(time, kind);
+                // One that is no number of microseconds is refused with its record batch.
+                if time.unsigned_abs() > i64::MAX as u64 / 1000 && kind >= 0 {
+                    self.too_late.get_or_insert((message.offset(), time));
+                }
             }
             if let Some(timestamp_type) = &mut self.timestamp_type {
                 timestamp_type.push(kind);
@@ -263,6 +270,12 @@ impl Rows {
             let at = format!("{}-{}", self.topic, self.partition);
             return Err(Error::new(code::BAD_RECORD, "a message of more than 2 GiB").at("partition", at));
         }
+        if let Some((offset, time)) = self.too_late {
+            let at = format!("{}-{}@{offset}", self.topic, self.partition);
+            return Err(Error::new(code::BAD_RECORD, format!("the timestamp {time} is no number of milliseconds"))
+                .at("position", at)
+                .fix("correct the producer (did it write nanoseconds?), or leave the column \"timestamp\" out"));
+        }
         let columns = std::mem::take(&mut self.columns);
         let arrays = columns.iter().map(|column| self.column(*column, rows)).collect::<Result<Vec<_>>>();
         self.columns = columns;
@@ -283,7 +296,7 @@ impl Rows {
             Column::Partition => Arc::new(self.partition_column.as_ref().ok_or_else(twice)?.slice(0, rows)),
             Column::Offset => Arc::new(Int64Array::from(self.offset.take().ok_or_else(twice)?)),
             Column::Timestamp => {
-                let Bits { values, valid } = self.timestamp.take().ok_or_else(twice)?;
+                let Times { values, valid } = self.timestamp.take().ok_or_else(twice)?;
                 let array = TimestampMicrosecondArray::new(values.into(), valid.map(NullBuffer::from));
                 Arc::new(array.with_timezone("UTC"))
             }
@@ -293,11 +306,11 @@ impl Rows {
     }
 }
 
-impl Bits {
+impl Times {
     #[inline]
     fn push(&mut self, time_ms: i64, kind: i32) {
         if kind >= 0 {
-            self.values.push(time_ms.saturating_mul(1000));
+            self.values.push(time_ms.wrapping_mul(1000));
             if let Some(valid) = &mut self.valid {
                 valid.push(true);
             }

@@ -1,39 +1,29 @@
-//! What a Kafka source is told: the typed builder, the options in string form, and the spec that both make.
+//! What a Kafka source is told: the spec, which the typed builder (`builder`) and the options in string form (`options`)
+//! both make.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::time::Duration;
 
-use async_trait::async_trait;
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use serde::{Deserialize, Serialize};
 use tidemill_core::registry::Vault;
-use tidemill_core::{Context, Error, Options, Result, Secret, Source, SourceBuilder, SourceSpec, code};
-use tracing::warn;
+use tidemill_core::{Error, Hold, Owner, Pace, Result, SourceSpec, code};
 
-use super::properties::{self, Redactor};
-use super::source::KafkaSource;
+use super::properties::Redactor;
+
+mod builder;
+pub(super) mod options;
+mod pattern;
+
+pub use builder::Kafka;
+pub(super) use pattern::TopicPattern;
 
 /// The name under which the source is registered.
 pub(super) const FORMAT: &str = "kafka";
 
-/// `assign()` demands a group id. It is never joined, and nothing is committed to it or read from it.
+/// `assign()` demands a group id: it is never joined. Groups to which positions are committed begin with it.
 const PLACEHOLDER_GROUP: &str = "tidemill";
-
-/// Options of Spark's that are known and not supported yet.
-const LATER: &[&str] = &[
-    "subscribePattern",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxRecordsPerPartition",
-];
-
-/// Options of Spark's that a stream cannot have.
-const BATCH_ONLY: &[&str] = &["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"];
 
 /// Where a query without a checkpoint starts. Partitions that appear later are always read from their first row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +37,21 @@ pub enum Start {
     /// At these offsets, by topic and partition: every partition must be named. [`Start::FIRST`] and [`Start::END`] may
     /// stand in the place of an offset.
     Offsets(BTreeMap<String, BTreeMap<i32, i64>>),
+    /// At the first row whose timestamp is this or later, in milliseconds since 1970, in every partition.
+    Timestamp(i64),
+    /// The same with a time of its own for every partition: every partition must be named.
+    Timestamps(BTreeMap<String, BTreeMap<i32, i64>>),
+}
+
+/// Where a partition starts of which no row is as late as the timestamp that was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WithoutMatch {
+    /// Nowhere: it is an error.
+    #[default]
+    Error,
+    /// After the last row that is readable now.
+    Latest,
 }
 
 impl Start {
@@ -85,19 +90,23 @@ impl Isolation {
     }
 }
 
-/// What is read: whole topics, with partitions that appear later, or fixed partitions.
+/// What is read: whole topics, with partitions that appear later, or fixed partitions, or the topics that match a pattern,
+/// with those that appear later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Subscription {
     Subscribe(BTreeSet<String>),
     Assign(BTreeMap<String, BTreeSet<i32>>),
+    Pattern(TopicPattern),
 }
 
 impl Subscription {
+    /// The topics that are named, all of which must be there. A pattern names none.
     pub(super) fn topics(&self) -> Vec<&str> {
         match self {
             Subscription::Subscribe(topics) => topics.iter().map(String::as_str).collect(),
             Subscription::Assign(partitions) => partitions.keys().map(String::as_str).collect(),
+            Subscription::Pattern(_) => Vec::new(),
         }
     }
 
@@ -106,6 +115,7 @@ impl Subscription {
         match self {
             Subscription::Subscribe(topics) => topics.contains(topic),
             Subscription::Assign(all) => all.get(topic).is_some_and(|partitions| partitions.contains(&partition)),
+            Subscription::Pattern(pattern) => pattern.matches(topic),
         }
     }
 }
@@ -129,12 +139,44 @@ impl Default for Bounds {
     }
 }
 
+/// How much one batch reads, when, and in how many splits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Portions {
+    /// Rows a batch.
+    pub(super) max_offsets: Option<u64>,
+    /// Bytes a batch.
+    pub(super) max_bytes: Option<u64>,
+    /// Rows for which a batch waits …
+    pub(super) min_offsets: Option<u64>,
+    /// … and for how long it waits at most.
+    pub(super) max_delay_ms: u64,
+    /// Splits that a batch has at least, if it has as many rows.
+    pub(super) min_partitions: Option<u64>,
+    /// Rows a split.
+    pub(super) max_records_per_partition: Option<u64>,
+}
+
+impl Portions {
+    pub(super) fn pace(&self) -> Pace {
+        let delay_max = Duration::from_millis(self.max_delay_ms);
+        let hold = self.min_offsets.map(|rows| Hold { rows, delay_max });
+        Pace { rows_max: self.max_offsets, bytes_max: self.max_bytes, hold }
+    }
+}
+
 /// The config of the spec: plain data, secrets by their names in the vault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KafkaConfig {
     pub(super) subscription: Subscription,
     pub(super) start: Start,
-    pub(super) max_offsets_per_trigger: Option<u64>,
+    pub(super) without_match: WithoutMatch,
+    pub(super) portions: Portions,
+    /// What the group begins with to which positions are committed, unless it is named.
+    pub(super) group_id_prefix: Option<String>,
+    /// Whether positions are committed to a group, for tools outside.
+    pub(super) commit_to_group: bool,
+    /// Whether rows that are gone are an error; otherwise they are counted.
+    pub(super) fail_on_data_loss: bool,
     pub(super) include_headers: bool,
     pub(super) isolation: Isolation,
     /// Properties whose values are harmless.
@@ -183,290 +225,16 @@ impl KafkaConfig {
         Ok((config, redactor))
     }
 
+    /// The group to which positions are committed; none if none are.
+    pub(super) fn lag_group(&self, owner: Owner<'_>) -> Option<String> {
+        let named = self.properties.get("group.id").cloned();
+        let prefix = self.group_id_prefix.as_deref().unwrap_or(PLACEHOLDER_GROUP);
+        let group = || format!("{prefix}-{}-{}", owner.query_id, owner.source);
+        self.commit_to_group.then(|| named.unwrap_or_else(group))
+    }
+
     /// The group id that a fetching client is made with.
     pub(super) fn group(&self) -> &str {
         self.properties.get("group.id").map_or(PLACEHOLDER_GROUP, String::as_str)
     }
-}
-
-/// Refuses addresses that the library would read as something else, or wait for in vain: it takes 99999 for port 34463.
-fn check_servers(servers: &str) -> Result<()> {
-    const FIX: &str = "name the brokers, as \"host:port,host:port\"";
-    if servers.trim().is_empty() {
-        return Err(Error::new(code::MISSING_OPTION, "\"kafka.bootstrap.servers\" is empty").fix(FIX));
-    }
-    for server in servers.split(',').map(str::trim) {
-        let address = match server.split_once("://") {
-            Some((protocol, address)) => {
-                let known = ["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"];
-                known.contains(&protocol.to_lowercase().as_str()).then_some(address)
-            }
-            None => Some(server),
-        };
-        let port = |address: &str| match address.rsplit_once(':') {
-            // An IPv6 address without a port ends in a bracket.
-            Some((host, port)) if !address.ends_with(']') => {
-                !host.is_empty() && port.parse().is_ok_and(|port: u16| port > 0)
-            }
-            _ => !address.is_empty(),
-        };
-        if !address.is_some_and(port) {
-            return Err(Error::new(code::INVALID_OPTION, format!("\"{server}\" is no address of a broker"))
-                .at("option", "kafka.bootstrap.servers")
-                .fix(FIX));
-        }
-    }
-    Ok(())
-}
-
-/// A Kafka source, in typed form. The string form (`format("kafka")` with options) makes the same spec.
-///
-/// ```
-/// use tidemill_connectors::{Kafka, Start};
-///
-/// let source = Kafka::brokers("broker1:9092").topic("sensor-data").start(Start::Earliest).max_offsets_per_trigger(10_000);
-/// # let _ = source;
-/// ```
-#[derive(Clone)]
-pub struct Kafka {
-    topics: BTreeSet<String>,
-    assigned: BTreeMap<String, BTreeSet<i32>>,
-    start: Start,
-    max_offsets_per_trigger: Option<u64>,
-    include_headers: bool,
-    /// By name; whether the caller said that the value is secret stands beside it.
-    properties: BTreeMap<String, (Secret, bool)>,
-    bounds: Bounds,
-}
-
-impl std::fmt::Debug for Kafka {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Values of properties are secrets until they are known to be none.
-        f.debug_struct("Kafka").field("topics", &self.topics).field("assigned", &self.assigned).finish_non_exhaustive()
-    }
-}
-
-impl Kafka {
-    /// A source that reads from these brokers: `host:port`, several with commas between.
-    pub fn brokers(servers: impl Into<String>) -> Self {
-        let empty = Kafka {
-            topics: BTreeSet::new(),
-            assigned: BTreeMap::new(),
-            start: Start::default(),
-            max_offsets_per_trigger: None,
-            include_headers: false,
-            properties: BTreeMap::new(),
-            bounds: Bounds::default(),
-        };
-        empty.property("bootstrap.servers", servers)
-    }
-
-    /// Reads this topic too, with the partitions that it has and will have.
-    #[must_use]
-    pub fn topic(mut self, topic: impl Into<String>) -> Self {
-        self.topics.insert(topic.into());
-        self
-    }
-
-    /// Reads these topics too.
-    #[must_use]
-    pub fn topics(mut self, topics: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.topics.extend(topics.into_iter().map(Into::into));
-        self
-    }
-
-    /// Reads these partitions of a topic, and only these. Not together with [`Kafka::topic`].
-    #[must_use]
-    pub fn assign(mut self, topic: impl Into<String>, partitions: impl IntoIterator<Item = i32>) -> Self {
-        self.assigned.entry(topic.into()).or_default().extend(partitions);
-        self
-    }
-
-    /// Where a query without a checkpoint starts; [`Start::Latest`] by default.
-    #[must_use]
-    pub fn start(mut self, start: Start) -> Self {
-        self.start = start;
-        self
-    }
-
-    /// About how many rows one batch reads at most, shared between partitions in proportion to what each has waiting.
-    #[must_use]
-    pub fn max_offsets_per_trigger(mut self, rows: u64) -> Self {
-        self.max_offsets_per_trigger = Some(rows);
-        self
-    }
-
-    /// Adds the column `headers`.
-    #[must_use]
-    pub fn include_headers(mut self, include: bool) -> Self {
-        self.include_headers = include;
-        self
-    }
-
-    /// Sets a property of librdkafka, without the prefix `kafka.`; see its CONFIGURATION.md.
-    #[must_use]
-    pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.properties.insert(name.into().to_lowercase(), (Secret::new(value), false));
-        self
-    }
-
-    /// Sets a property to a secret value.
-    #[must_use]
-    pub fn secret_property(mut self, name: impl Into<String>, value: Secret) -> Self {
-        self.properties.insert(name.into().to_lowercase(), (value, true));
-        self
-    }
-
-    /// How long one request to the broker may take: 30 s by default.
-    #[must_use]
-    pub fn call_timeout_ms(mut self, bound: u64) -> Self {
-        self.bounds.call_ms = bound;
-        self
-    }
-
-    /// How long a range may make no progress, say because its broker is down: 60 s by default.
-    #[must_use]
-    pub fn stuck_timeout_ms(mut self, bound: u64) -> Self {
-        self.bounds.stuck_ms = bound;
-        self
-    }
-
-    /// The same, from options in string form.
-    pub(super) fn from_options(mut options: Options) -> Result<Self> {
-        for name in LATER {
-            if options.contains(name) {
-                return Err(Error::new(code::INVALID_OPTION, format!("option \"{name}\" is not supported yet"))
-                    .fix("leave it out; a later version has it"));
-            }
-        }
-        for name in BATCH_ONLY {
-            if options.contains(name) {
-                return Err(Error::new(code::INVALID_OPTION, format!("option \"{name}\" is not for a stream"))
-                    .fix("a stream ends with the trigger available_now, or when it is stopped"));
-            }
-        }
-        let servers = options.require("kafka.bootstrap.servers", "the brokers, as \"host:port,host:port\"")?;
-        let mut kafka = Kafka::brokers(servers);
-        if let Some(list) = options.take("subscribe") {
-            kafka = kafka.topics(list.split(',').map(str::trim).filter(|topic| !topic.is_empty()));
-        }
-        let form = "partitions as JSON, such as {\"sensor-data\":[0,1]}";
-        let assigned = options.parse_with("assign", form, |text| serde_json::from_str(text).ok())?;
-        kafka.assigned = assigned.unwrap_or_default();
-        let form = "earliest, latest, or offsets as JSON, such as {\"sensor-data\":{\"0\":450,\"1\":-2}}";
-        kafka.start = options.parse_with("startingOffsets", form, parse_start)?.unwrap_or_default();
-        kafka.max_offsets_per_trigger = options.parse("maxOffsetsPerTrigger", "a positive whole number")?;
-        kafka.include_headers = options.parse_bool("includeHeaders")?.unwrap_or(false);
-        if options.parse_bool("failOnDataLoss")? == Some(false) {
-            return Err(Error::new(code::INVALID_OPTION, "option \"failOnDataLoss\" is false, which comes later")
-                .fix("leave it out: rows that are gone are an error"));
-        }
-        if options.take("groupIdPrefix").is_some() {
-            // Spark only names its groups by it; nothing is read or written otherwise.
-            warn!("option \"groupIdPrefix\" has no effect: no group is joined, and nothing is committed to one");
-        }
-        let default = Bounds::default();
-        let ms = "a number of milliseconds";
-        kafka.bounds = Bounds {
-            call_ms: options.parse("callTimeoutMs", ms)?.unwrap_or(default.call_ms),
-            stuck_ms: options.parse("kafkaConsumer.pollTimeoutMs", ms)?.unwrap_or(default.stuck_ms),
-            retries: options.parse("fetchOffset.numRetries", "a whole number")?.unwrap_or(default.retries),
-            retry_ms: options.parse("fetchOffset.retryIntervalMs", ms)?.unwrap_or(default.retry_ms),
-        };
-        for (name, value) in options.take_prefixed("kafka.") {
-            kafka = kafka.property(name, value);
-        }
-        options.finish("the kafka source")?;
-        Ok(kafka)
-    }
-
-    /// Checks everything that can be checked without a broker. Values that are not known to be harmless go to the
-    /// vault.
-    pub(super) fn resolve(self, vault: &Vault) -> Result<KafkaConfig> {
-        let subscription = match (self.topics.is_empty(), self.assigned.values().all(BTreeSet::is_empty)) {
-            _ if self.topics.iter().chain(self.assigned.keys()).any(|topic| topic.trim().is_empty()) => {
-                return Err(Error::new(code::INVALID_OPTION, "a topic's name is empty").fix("name the topic"));
-            }
-            (false, true) => Subscription::Subscribe(self.topics),
-            (true, false) => Subscription::Assign(self.assigned),
-            (true, true) => {
-                return Err(Error::new(code::MISSING_OPTION, "no topic is named")
-                    .fix("set .option(\"subscribe\", \"topic\") or .option(\"assign\", \"{\\\"topic\\\":[0]}\")"));
-            }
-            (false, false) => {
-                return Err(Error::new(code::INVALID_OPTION, "both \"subscribe\" and \"assign\" are set")
-                    .fix("use one of them"));
-            }
-        };
-        if self.max_offsets_per_trigger == Some(0) {
-            return Err(Error::new(code::INVALID_OPTION, "option \"maxOffsetsPerTrigger\" is \"0\"")
-                .fix("it takes a positive whole number"));
-        }
-        if let Start::Offsets(topics) = &self.start {
-            check_start(&subscription, topics)?;
-        }
-        let mut isolation = Isolation::default();
-        let (mut open, mut kept) = (BTreeMap::new(), BTreeMap::new());
-        for (name, (value, secret)) in self.properties {
-            properties::check_name(&name)?;
-            properties::check_value(&name, value.expose())?;
-            if name == "bootstrap.servers" {
-                check_servers(value.expose())?;
-            }
-            match name.as_str() {
-                "isolation.level" => isolation = Isolation::parse(value.expose())?,
-                _ if properties::printable(&name) && !secret => drop(open.insert(name, value.expose().to_owned())),
-                _ => {
-                    let label = vault.keep(&format!("kafka.{name}"), value);
-                    kept.insert(name, label);
-                }
-            }
-        }
-        let config = KafkaConfig {
-            subscription,
-            start: self.start,
-            max_offsets_per_trigger: self.max_offsets_per_trigger,
-            include_headers: self.include_headers,
-            isolation,
-            properties: open,
-            vault: kept,
-            bounds: self.bounds,
-        };
-        Ok(config)
-    }
-}
-
-#[async_trait]
-impl SourceBuilder for Kafka {
-    async fn build(self, context: &Context) -> Result<Arc<dyn Source>> {
-        let config = self.resolve(&context.vault)?;
-        Ok(Arc::new(KafkaSource::open(config, context).await?))
-    }
-}
-
-fn parse_start(text: &str) -> Option<Start> {
-    match text.trim().to_lowercase().as_str() {
-        "earliest" => Some(Start::Earliest),
-        "latest" => Some(Start::Latest),
-        _ => serde_json::from_str(text).ok().map(Start::Offsets),
-    }
-}
-
-/// Offsets must be offsets, and of topics that are read.
-fn check_start(subscription: &Subscription, topics: &BTreeMap<String, BTreeMap<i32, i64>>) -> Result<()> {
-    for (topic, partitions) in topics {
-        for (partition, offset) in partitions {
-            let wrong = if *offset < Start::FIRST {
-                "is below -2"
-            } else if !subscription.takes(topic, *partition) {
-                "is of a partition that is not read"
-            } else {
-                continue;
-            };
-            let what = format!("starting offset {offset} of \"{topic}\", partition {partition}, {wrong}");
-            return Err(Error::new(code::INVALID_OPTION, what)
-                .fix("give an offset, -2 (earliest) or -1 (latest) for each partition that is read"));
-        }
-    }
-    Ok(())
 }

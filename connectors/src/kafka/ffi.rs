@@ -501,8 +501,6 @@ pub(super) fn ask_offsets<'a>(
     spec: OffsetSpec,
     bound: Duration,
 ) -> Result<Call> {
-    let answers = Queue::new(client);
-    let options = Options::new(client, c::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_LISTOFFSETS, bound);
     let asked = match spec {
         OffsetSpec::Earliest => c::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_EARLIEST,
         OffsetSpec::HighWatermark | OffsetSpec::LastStable => c::rd_kafka_OffsetSpec_t::RD_KAFKA_OFFSET_SPEC_LATEST,
@@ -511,7 +509,28 @@ pub(super) fn ask_offsets<'a>(
         OffsetSpec::LastStable => c::rd_kafka_IsolationLevel_t::RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED,
         _ => c::rd_kafka_IsolationLevel_t::RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED,
     };
-    let list = PartitionList::new(partitions.into_iter().map(|(topic, at)| (topic, at, asked as i64, None)))?;
+    ask_list(client, partitions.into_iter().map(|(topic, at)| (topic, at, asked as i64)), isolation, bound)
+}
+
+/// Asks for the first offset of each partition whose timestamp is as late as the one beside it, in milliseconds since 1970,
+/// or later; the answer is -1 for a partition without one.
+pub(super) fn ask_offsets_at<'a>(
+    client: &Arc<Client>,
+    times: impl IntoIterator<Item = (&'a str, i32, i64)>,
+    bound: Duration,
+) -> Result<Call> {
+    ask_list(client, times, c::rd_kafka_IsolationLevel_t::RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, bound)
+}
+
+fn ask_list<'a>(
+    client: &Arc<Client>,
+    asked: impl IntoIterator<Item = (&'a str, i32, i64)>,
+    isolation: c::rd_kafka_IsolationLevel_t,
+    bound: Duration,
+) -> Result<Call> {
+    let answers = Queue::new(client);
+    let options = Options::new(client, c::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_LISTOFFSETS, bound);
+    let list = PartitionList::new(asked.into_iter().map(|(topic, at, asked)| (topic, at, asked, None)))?;
     // SAFETY: all is alive during the calls; list and options are copied; the answer comes to the queue.
     unsafe {
         let _ = check(c::rd_kafka_AdminOptions_set_isolation_level(options.0.as_ptr(), isolation));

@@ -257,6 +257,13 @@ impl Pool {
         })
     }
 
+    /// Opens a lane anew at another place: after an error of its partition the library has stopped, and does not seek.
+    pub(super) fn reopen(&self, lane: &mut Lane, at: &SplitOffsets) -> Result<()> {
+        let fresh = self.take(at, lane.sizes)?;
+        self.close(std::mem::replace(lane, fresh));
+        Ok(())
+    }
+
     /// An idle lane of the partition, taken out: best one that stands where the range starts.
     fn kept(&self, start: &SplitOffsets) -> Option<Lane> {
         let mut state = self.state();

@@ -2,17 +2,14 @@
 //!
 //! The driver's side (`source`, on `cluster` and the pure `plan`) finds out where topics begin and end; the task's side
 //! (`read`, on `lane` and `columns`) reads exactly one range of one partition. `config` and `properties` are what a user
-//! says, `offset` is what is logged, `client` and `ffi` are the library.
+//! says, `offset` is what is logged, `lag` tells tools
+//! outside, `client` and `ffi` are the library.
 //!
 //! Promises: a range that is read twice gives the same rows, or an error. A topic that was deleted and made again, rows
-//! that are gone, and an end that lies below a known one are errors, never a jump. No consumer group is joined, and no
-//! offset is committed. Every wait has a bound, and the library's own reason is in the error.
+//! that are gone, and an end that lies below a known one are errors, never a jump (unless losses are accepted: then they
+//! are counted). No consumer group is joined or read; positions are committed to one for tools outside (`lag`). Every wait has a bound, and the library's own reason is in the error.
 //!
-//! # Options
-//! `kafka.bootstrap.servers` (required), one of `subscribe` (a list with commas) and `assign` (JSON), `startingOffsets`
-//! (`earliest`, `latest`, JSON), `maxOffsetsPerTrigger`, `includeHeaders`, `failOnDataLoss` (only `true`),
-//! `fetchOffset.numRetries`, `fetchOffset.retryIntervalMs`, `kafkaConsumer.pollTimeoutMs` (how long a range may make no
-//! progress), `callTimeoutMs` (how long one request may take), and `kafka.*`, passed on to librdkafka.
+//! `config::options` lists the options.
 
 mod client;
 mod cluster;
@@ -20,6 +17,7 @@ mod columns;
 mod config;
 mod ffi;
 mod identity;
+mod lag;
 mod lane;
 mod offset;
 mod plan;
@@ -36,9 +34,9 @@ mod tests;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tidemill_core::{Context, Options, Result, Source, SourceFormat, SourceReader, SourceSpec};
+use tidemill_core::{Context, OptionDoc, Options, Result, Source, SourceFormat, SourceReader, SourceSpec};
 
-pub use config::{Kafka, Start};
+pub use config::{Kafka, Start, WithoutMatch};
 
 /// The format `kafka`.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +46,10 @@ pub(crate) struct KafkaFormat;
 impl SourceFormat for KafkaFormat {
     fn name(&self) -> &'static str {
         config::FORMAT
+    }
+
+    fn options(&self) -> &'static [OptionDoc] {
+        config::options::OPTIONS
     }
 
     async fn open(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>> {

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use tidemill_core::{Error, Offsets, Result, code};
 
 use super::config::Isolation;
+use super::plan::{PartitionState, TopicState};
 
 /// The version of both shapes.
 const VERSION: u32 = 1;
@@ -38,6 +39,16 @@ pub(super) struct TopicOffsets {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     pub(super) partitions: BTreeMap<i32, Position>,
+}
+
+impl TopicOffsets {
+    /// The first row of every partition that is there and read.
+    pub(super) fn first_of(state: &TopicState, takes: impl Fn(i32) -> bool) -> Self {
+        let read = state.partitions.iter().filter(|(partition, _)| takes(**partition));
+        let first = |state: &PartitionState| Position { next: state.earliest, epoch: None };
+        let partitions = read.map(|(partition, state)| (*partition, first(state))).collect();
+        TopicOffsets { id: state.id.clone(), partitions }
+    }
 }
 
 /// A position in one partition.
@@ -107,6 +118,11 @@ impl SplitOffsets {
     ) -> Self {
         let Position { next, epoch } = position;
         SplitOffsets { v: VERSION, topic: topic.to_owned(), id: id.cloned(), partition, next, epoch, isolation }
+    }
+
+    /// The same partition at another offset, of which no epoch is known.
+    pub(super) fn moved(&self, next: i64) -> Self {
+        SplitOffsets { next, epoch: None, ..self.clone() }
     }
 
     pub(super) fn decode(offsets: &Offsets) -> Result<Self> {

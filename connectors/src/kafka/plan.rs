@@ -3,12 +3,12 @@
 //! The end of a range is the last readable offset, and never below its start. What contradicts a known position is an
 //! error; if one stale reply could be the cause, the error is [`Doubt::passing`] and the caller asks again first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tidemill_core::{Error, Offer, Range, ReadLimit, Result, Split, code};
+use tidemill_core::{Error, Loss, Offer, Range, ReadLimit, Result, Split, code};
 
-use super::config::{Isolation, Subscription};
-use super::offset::{KafkaOffsets, Position, SplitOffsets};
+use super::config::{Isolation, Portions, Subscription};
+use super::offset::{KafkaOffsets, Position, SplitOffsets, TopicOffsets};
 
 /// What the broker said, at one moment. A topic or partition that it did not name is not in it.
 #[derive(Debug, Default)]
@@ -57,16 +57,44 @@ fn passing(error: Error) -> Doubt {
     Doubt { error, passing: true }
 }
 
-/// The next range from `known` on; none if nothing waits.
+/// What decides beside the positions.
+#[derive(Clone, Debug)]
+pub(super) struct Rules<'a> {
+    /// What is read.
+    pub(super) subscription: &'a Subscription,
+    /// Whether the query goes on after a loss.
+    pub(super) tolerant: bool,
+    /// Whether it was asked often enough that a reply is believed.
+    pub(super) certain: bool,
+    /// Topics and partitions that are gone, and of which that was said.
+    pub(super) gone: BTreeSet<String>,
+}
+
+/// What was decided.
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    /// The next range; none if nothing waits.
+    pub(super) offer: Option<Offer>,
+    /// Topics and partitions that were found gone.
+    pub(super) gone: BTreeSet<String>,
+}
+
+impl Rules<'_> {
+    /// Whether the query goes on in spite of a doubt.
+    fn accept(&self, doubt: Doubt) -> Result<Error, Doubt> {
+        if self.tolerant && (self.certain || !doubt.passing) { Ok(doubt.error) } else { Err(doubt) }
+    }
+}
+
+/// The next range from `known` on.
 pub(super) fn offer(
     known: &KafkaOffsets,
     snapshot: Snapshot,
-    subscription: &Subscription,
+    rules: &Rules<'_>,
     limit: &ReadLimit,
-) -> Result<Option<Offer>, Doubt> {
+) -> Result<Decided, Doubt> {
+    let subscription = rules.subscription;
     let up_to = limit.up_to.as_ref().map(KafkaOffsets::decode).transpose()?;
-    let mut start = known.clone();
-    let mut latest = known.clone();
     // What is no longer read is carried on, and not held against anything.
     let read = || known.iter().filter(|(topic, at, _)| subscription.takes(topic, *at));
     if read().next().is_none()
@@ -74,22 +102,62 @@ pub(super) fn offer(
     {
         return Err(another_source(topic).into());
     }
-    for (topic, _, _) in read() {
-        check_topic(topic, known.topics[topic].id.as_deref(), &snapshot)?;
+    if let Some(up_to) = &up_to {
+        check_bound(up_to, &snapshot, rules)?;
+    }
+    let (mut start, mut loss, mut gone) = (known.clone(), Loss::default(), BTreeSet::new());
+    let read_topics: BTreeSet<&str> = read().map(|(topic, _, _)| topic).collect();
+    for topic in &read_topics {
+        let Err(doubt) = check_topic(topic, known.topics[*topic].id.as_deref(), &snapshot) else { continue };
+        if rules.gone.contains(*topic) && doubt.error.code() == code::SOURCE_NOT_FOUND {
+            continue;
+        }
+        let error = rules.accept(doubt)?;
+        loss.add(0, error.what());
+        match snapshot.topics.get(*topic) {
+            // Made again: it is a new topic, with partitions of its own.
+            Some(state) => {
+                let first = TopicOffsets::first_of(state, |at| subscription.takes(topic, at));
+                start.topics.insert((*topic).to_owned(), first);
+            }
+            None => drop(gone.insert((*topic).to_owned())),
+        }
     }
     if let Some(error) = snapshot.without_offsets {
         return Err(passing(error));
     }
     for (topic, partition, position) in read() {
-        check_partition(topic, partition, position, &snapshot)?;
+        let Some(state) = snapshot.topics.get(topic) else { continue };
+        if start.topics[topic].id != known.topics[topic].id {
+            continue;
+        }
+        let at = format!("{topic}-{partition}");
+        let Err(doubt) = check_partition(topic, partition, position, &snapshot) else { continue };
+        let Some(found) = state.partitions.get(&partition) else {
+            if !rules.gone.contains(&at) {
+                loss.add(0, rules.accept(doubt)?.what());
+                gone.insert(at);
+            }
+            continue;
+        };
+        let error = rules.accept(doubt)?;
+        let next = match error.code() {
+            code::DATA_LOSS => found.earliest,
+            // The same topic has fewer rows: those that it has were read.
+            _ if state.id.is_some() => found.high_watermark,
+            _ => found.earliest,
+        };
+        loss.add(u64::try_from(next.saturating_sub(position.next)).unwrap_or(0), error.what());
+        start.set(topic, partition, Position { next, epoch: None });
     }
+    let mut latest = start.clone();
     for (topic, state) in &snapshot.topics {
         for (partition, state) in state.partitions.iter().filter(|(at, _)| subscription.takes(topic, **at)) {
-            let begin = match known.get(topic, *partition) {
+            let begin = match start.get(topic, *partition) {
                 Some(position) => position,
                 // What `available_now` saw did not have it: a later query starts it, at its first row.
                 None if up_to.as_ref().is_some_and(|up_to| up_to.get(topic, *partition).is_none()) => continue,
-                None => new_partition(topic, *partition, state)?,
+                None => new_partition(topic, *partition, state, rules, &mut loss)?,
             };
             start.set(topic, *partition, begin);
             let readable = state.readable.max(begin.next);
@@ -105,15 +173,18 @@ pub(super) fn offer(
     }
     let mut end = latest.clone();
     if let Some(up_to) = &up_to {
-        clamp(&mut end, &start, up_to, &snapshot)?;
+        clamp(&mut end, &start, up_to);
     }
     if let Some(rows) = limit.rows {
         end = share(&start, &end, rows);
     }
-    if end.iter().all(|(topic, partition, position)| Some(position.next) == next_of(&start, topic, partition)) {
-        return Ok(None);
-    }
-    Ok(Some(Offer { range: Range { start: start.encode(), end: end.encode() }, latest: latest.encode() }))
+    let nothing =
+        end.iter().all(|(topic, partition, position)| Some(position.next) == next_of(&start, topic, partition));
+    let offer = (!nothing || !loss.is_none()).then(|| {
+        let range = Range { start: start.encode(), end: end.encode() };
+        Offer { range, latest: latest.encode(), loss }
+    });
+    Ok(Decided { offer, gone })
 }
 
 fn next_of(offsets: &KafkaOffsets, topic: &str, partition: i32) -> Option<i64> {
@@ -133,10 +204,7 @@ fn check_topic(topic: &str, id: Option<&str>, snapshot: &Snapshot) -> Result<(),
 fn check_partition(topic: &str, partition: i32, position: Position, snapshot: &Snapshot) -> Result<(), Doubt> {
     let at = format!("{topic}-{partition}");
     let Some(state) = snapshot.topics.get(topic).and_then(|topic| topic.partitions.get(&partition)) else {
-        let error = Error::new(code::SOURCE_NOT_FOUND, format!("partition {partition} of topic \"{topic}\" is gone"))
-            .at("position", format!("{at}@{}", position.next))
-            .fix("a partition cannot be taken away from a topic: look at the broker");
-        return Err(passing(error));
+        return Err(passing(missing_partition(topic, partition, position.next)));
     };
     if position.next > state.high_watermark {
         return Err(passing(truncated(&at, position.next, state.high_watermark)));
@@ -148,20 +216,50 @@ fn check_partition(topic: &str, partition: i32, position: Position, snapshot: &S
 }
 
 /// Where a partition that nobody knew starts: at its first row, which must be its very first.
-fn new_partition(topic: &str, partition: i32, state: &PartitionState) -> Result<Position, Doubt> {
+fn new_partition(
+    topic: &str,
+    partition: i32,
+    state: &PartitionState,
+    rules: &Rules<'_>,
+    loss: &mut Loss,
+) -> Result<Position, Doubt> {
     if state.earliest > 0 {
-        return Err(lost(&format!("{topic}-{partition}"), 0, state.earliest).into());
+        let error = rules.accept(lost(&format!("{topic}-{partition}"), 0, state.earliest).into())?;
+        loss.add(state.earliest.unsigned_abs(), error.what());
     }
     Ok(Position { next: state.earliest, epoch: None })
 }
 
-/// Keeps `end` at or below `up_to`, which lies below the broker's end unless rows were taken back.
-fn clamp(end: &mut KafkaOffsets, start: &KafkaOffsets, up_to: &KafkaOffsets, snapshot: &Snapshot) -> Result<(), Doubt> {
-    for (topic, partition, bound) in up_to.iter() {
-        let state = snapshot.topics.get(topic).and_then(|topic| topic.partitions.get(&partition));
-        if let Some(state) = state.filter(|state| state.high_watermark < bound.next) {
-            return Err(passing(truncated(&format!("{topic}-{partition}"), bound.next, state.high_watermark)));
+/// Holds what `available_now` saw against what there is now. Whatever is lost of it is an error, also where the query goes
+/// on after losses: it was promised (as in Spark).
+fn check_bound(up_to: &KafkaOffsets, snapshot: &Snapshot, rules: &Rules<'_>) -> Result<(), Doubt> {
+    for (topic, partition, bound) in up_to.iter().filter(|(topic, at, _)| rules.subscription.takes(topic, *at)) {
+        let at = format!("{topic}-{partition}");
+        if rules.gone.contains(topic) || rules.gone.contains(&at) {
+            continue;
         }
+        check_topic(topic, up_to.topics[topic].id.as_deref(), snapshot)?;
+        match snapshot.topics.get(topic).and_then(|topic| topic.partitions.get(&partition)) {
+            Some(state) if state.high_watermark < bound.next => {
+                return Err(passing(truncated(&at, bound.next, state.high_watermark)));
+            }
+            Some(_) => {}
+            None if snapshot.without_offsets.is_some() => {}
+            None => return Err(passing(missing_partition(topic, partition, bound.next))),
+        }
+    }
+    Ok(())
+}
+
+fn missing_partition(topic: &str, partition: i32, position: i64) -> Error {
+    Error::new(code::SOURCE_NOT_FOUND, format!("partition {partition} of topic \"{topic}\" is gone"))
+        .at("position", format!("{topic}-{partition}@{position}"))
+        .fix("a partition cannot be taken away from a topic: look at the broker")
+}
+
+/// Keeps `end` at or below `up_to`.
+fn clamp(end: &mut KafkaOffsets, start: &KafkaOffsets, up_to: &KafkaOffsets) {
+    for (topic, partition, bound) in up_to.iter() {
         if let (Some(begin), Some(stop)) = (start.get(topic, partition), end.get(topic, partition))
             && stop.next > bound.next
         {
@@ -175,7 +273,6 @@ fn clamp(end: &mut KafkaOffsets, start: &KafkaOffsets, up_to: &KafkaOffsets, sna
             end.set(topic, partition, begin);
         }
     }
-    Ok(())
 }
 
 /// Spark's rule for `maxOffsetsPerTrigger`: each partition gets its share of the limit in proportion to what it has
@@ -202,29 +299,85 @@ pub(super) fn share(start: &KafkaOffsets, end: &KafkaOffsets, rows: u64) -> Kafk
     limited
 }
 
-/// One split a partition with rows.
-pub(super) fn splits(name: &str, range: &Range, isolation: Isolation) -> Result<Vec<Split>> {
+/// One split a partition with rows, or several where `portions` says so.
+pub(super) fn splits(name: &str, range: &Range, isolation: Isolation, portions: &Portions) -> Result<Vec<Split>> {
     let (start, end) = (KafkaOffsets::decode(&range.start)?, KafkaOffsets::decode(&range.end)?);
-    let mut splits = Vec::new();
+    let mut pieces = Vec::new();
     for (topic, partition, stop) in end.iter() {
-        let id = format!("{topic}-{partition}");
         let Some(begin) = start.get(topic, partition) else {
-            return Err(Error::new(code::BAD_OFFSET, format!("the range has an end and no start for {id}")));
-        };
-        let rows = stop.next.checked_sub(begin.next).and_then(|rows| u64::try_from(rows).ok());
-        let Some(rows) = rows else {
-            let what = format!("the range of {id} ends at {} and starts at {}", stop.next, begin.next);
+            let what = format!("the range has an end and no start for {topic}-{partition}");
             return Err(Error::new(code::BAD_OFFSET, what));
         };
-        if rows == 0 {
-            continue;
+        if stop.next.checked_sub(begin.next).is_none_or(|rows| rows < 0) {
+            let what = format!("the range of {topic}-{partition} ends at {} and starts at {}", stop.next, begin.next);
+            return Err(Error::new(code::BAD_OFFSET, what));
         }
-        let point =
-            |position| SplitOffsets::new(topic, end.topics[topic].id.as_ref(), partition, position, isolation).encode();
-        let (start, end) = (point(begin), point(stop));
-        splits.push(Split { source: name.to_owned(), id, start, end, estimated_rows: rows });
+        if stop.next > begin.next {
+            pieces.push(Piece { topic, partition, whole: (begin, stop), start: begin.next, end: stop.next });
+        }
     }
-    Ok(splits)
+    let pieces = cut(pieces, portions);
+    let splits = pieces.into_iter().map(|piece| {
+        let Piece { topic, partition, whole: (begin, stop), start, end: next } = piece;
+        let id = end.topics[topic].id.as_ref();
+        let point = |position| SplitOffsets::new(topic, id, partition, position, isolation).encode();
+        // In the midst of a partition no epoch is known.
+        let first = Position { next: start, epoch: begin.epoch.filter(|_| start == begin.next) };
+        let is_whole = (start, next) == (begin.next, stop.next);
+        Split {
+            source: name.to_owned(),
+            id: if is_whole { format!("{topic}-{partition}") } else { format!("{topic}-{partition}[{start},{next})") },
+            start: point(first),
+            end: point(Position { next, epoch: stop.epoch }),
+            estimated_rows: piece.rows(),
+        }
+    });
+    Ok(splits.collect())
+}
+
+/// What becomes a split: a partition's range, or a piece of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Piece<'a> {
+    topic: &'a str,
+    partition: i32,
+    whole: (Position, Position),
+    start: i64,
+    end: i64,
+}
+
+impl Piece<'_> {
+    fn rows(&self) -> u64 {
+        self.end.abs_diff(self.start)
+    }
+
+    /// Cuts it into so many pieces, as equal as can be, but none without rows.
+    fn cut(self, count: u64) -> impl Iterator<Item = Self> {
+        let (rows, count) = (self.rows(), count.clamp(1, self.rows()));
+        // Where the piece of this number begins; the sum stays below the end, so nothing overflows.
+        let begin = move |at: u64| self.start + (u128::from(rows) * u128::from(at) / u128::from(count)) as i64;
+        (0..count).map(move |at| Piece { start: begin(at), end: begin(at + 1), ..self })
+    }
+}
+
+/// Spark's rules: first `maxRecordsPerPartition`, then `minPartitions`. For the latter each piece gets its share of the
+/// wanted number by its rows, rounded, and at least one; those whose share is one stay whole, and the others share the rest.
+fn cut<'a>(pieces: Vec<Piece<'a>>, portions: &Portions) -> Vec<Piece<'a>> {
+    let pieces: Vec<Piece<'_>> = match portions.max_records_per_partition {
+        Some(most) => pieces.into_iter().flat_map(|piece| piece.cut(piece.rows().div_ceil(most))).collect(),
+        None => pieces,
+    };
+    let Some(wanted) = portions.min_partitions.filter(|wanted| *wanted > pieces.len() as u64) else { return pieces };
+    let total = |pieces: &[Piece<'_>]| pieces.iter().map(|piece| piece.rows() as f64).sum::<f64>();
+    let share = |piece: &Piece<'_>, total: f64, wanted: u64| {
+        ((piece.rows() as f64 / total * wanted as f64).round() as u64).max(1)
+    };
+    let all = total(&pieces);
+    let stays = |piece: &Piece<'_>| share(piece, all, wanted) == 1;
+    let large: Vec<Piece<'_>> = pieces.iter().copied().filter(|piece| !stays(piece)).collect();
+    let whole = (pieces.len() - large.len()) as u64;
+    let (rest, rows) = (wanted.saturating_sub(whole).max(1), total(&large));
+    let count = |piece: &Piece<'_>| if stays(piece) { 1 } else { share(piece, rows, rest) };
+    pieces.into_iter().flat_map(|piece| piece.cut(count(&piece))).collect()
 }
 
 /// Rows between two positions. What has no start counts nothing.
@@ -234,6 +387,28 @@ pub(super) fn rows_between(start: &KafkaOffsets, end: &KafkaOffsets) -> u64 {
         u64::try_from(stop.next.saturating_sub(begin)).unwrap_or(0)
     });
     rows.sum()
+}
+
+/// Spark's figures of lag, over the partitions that are read: the least, the most and the mean.
+pub(super) fn behind(
+    end: &KafkaOffsets,
+    latest: &KafkaOffsets,
+    subscription: &Subscription,
+) -> BTreeMap<String, String> {
+    let read = latest.iter().filter(|(topic, partition, _)| subscription.takes(topic, *partition));
+    let behind: Vec<u64> = read
+        .map(|(topic, partition, latest)| {
+            let next = end.get(topic, partition).map_or(latest.next, |end| end.next);
+            u64::try_from(latest.next.saturating_sub(next)).unwrap_or(0)
+        })
+        .collect();
+    let mean = behind.iter().map(|rows| *rows as f64).sum::<f64>() / behind.len().max(1) as f64;
+    let bound = |bound: Option<&u64>| bound.copied().unwrap_or(0).to_string();
+    BTreeMap::from([
+        ("minOffsetsBehindLatest".to_owned(), bound(behind.iter().min())),
+        ("maxOffsetsBehindLatest".to_owned(), bound(behind.iter().max())),
+        ("avgOffsetsBehindLatest".to_owned(), mean.to_string()),
+    ])
 }
 
 /// The error for rows that are no longer there.

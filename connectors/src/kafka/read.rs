@@ -4,6 +4,9 @@
 //! the end of the partition at or beyond it, or its position has passed it: transaction markers, aborted rows and
 //! compaction leave holes, so neither the last offset nor a count of rows can tell.
 //!
+//! With `failOnDataLoss` false, what is gone is counted in the receipt, and the range goes on behind it, or ends. A topic
+//! that was made again gives nothing to a range of its forerunner: its id is asked for before the read as well as after.
+//!
 //! A thread of its own takes messages, builds record batches and hands them over through a short channel, so that
 //! fetching, building and what comes after overlap. None of the runtime's threads for blocking work: there is a bounded
 //! number of those, sinks need them too, and a reader keeps its own while it waits for its sink.
@@ -145,8 +148,16 @@ fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt
     let (start, end) = (SplitOffsets::decode(&split.start)?, SplitOffsets::decode(&split.end)?);
     let sizes = FetchSizes::new(output.context.buffer_bytes, split.estimated_rows);
     let mut range = Range { shared, output, start: &start, end: end.next, tally: Tally::default() };
+    if range.tolerant()
+        && let Some(identity) = range.another_topic()?
+    {
+        range.tally.lost = range.end.abs_diff(start.next);
+        return Ok(range.receipt(split, identity));
+    }
     let mut lane = shared.pool.take(&start, sizes)?;
     match range.read(&mut lane) {
+        // At a loss the library has stopped.
+        Ok(()) if range.tally.lost > 0 => shared.pool.close(lane),
         Ok(()) => shared.pool.put(lane),
         Err(error) if error.code() == code::STOPPED => {
             shared.pool.put(lane);
@@ -158,39 +169,34 @@ fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt
             return Err(error);
         }
     }
-    let Tally { rows, bytes, first, last, ascending } = range.tally;
     // Only now: a topic that was made again while the range was read must not have its old name vouched for.
-    let id = match &end.id {
-        Some(_) => {
-            let over = || output.over();
-            let asked = shared.identities.get(&start.topic, || range.question(&over).topic_id(&start.topic), &over);
-            // A broker that lags behind says so, too. Whether it is gone is for the planning of the next try to tell.
-            asked.map_err(|error| match error.code() {
-                code::SOURCE_NOT_FOUND => error.with_code(code::SOURCE_UNAVAILABLE),
-                _ => error,
-            })?
+    let id = match (&end.id, range.identity()) {
+        (None, _) => None,
+        (Some(_), Ok(id)) => id,
+        // What was read before the topic was deleted was read.
+        (Some(_), Err(error)) if error.code() == code::SOURCE_NOT_FOUND && range.tally.lost > 0 => None,
+        // A broker that lags behind says so, too. Whether it is gone is for the planning of the next try to tell.
+        (Some(_), Err(error)) if error.code() == code::SOURCE_NOT_FOUND => {
+            return Err(error.with_code(code::SOURCE_UNAVAILABLE));
         }
-        None => None,
+        (Some(_), Err(error)) => return Err(error),
     };
-    Ok(Receipt {
-        source: split.source.clone(),
-        split: split.id.clone(),
-        start: split.start.clone(),
-        end: split.end.clone(),
-        rows,
-        bytes,
-        first,
-        last,
-        ascending,
-        lost: 0,
-        identity: json!({ "id": id }),
-    })
+    if let (Some(known), Some(found)) = (&end.id, &id)
+        && range.tolerant()
+        && known != found
+    {
+        // The next try reads nothing.
+        return Err(plan::recreated(&start.topic, known, found).with_code(code::SOURCE_UNAVAILABLE));
+    }
+    Ok(range.receipt(split, id))
 }
 
 /// What was handed over.
 struct Tally {
     rows: u64,
     bytes: u64,
+    /// Rows that were not there any more.
+    lost: u64,
     first: Option<i64>,
     last: Option<i64>,
     ascending: bool,
@@ -198,7 +204,7 @@ struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Tally { rows: 0, bytes: 0, first: None, last: None, ascending: true }
+        Tally { rows: 0, bytes: 0, lost: 0, first: None, last: None, ascending: true }
     }
 }
 
@@ -220,6 +226,18 @@ pub(super) struct Range<'a> {
     pub(super) start: &'a SplitOffsets,
     pub(super) end: i64,
     tally: Tally,
+}
+
+/// An error of the partition, with the first offset that is left behind it, if there is such.
+struct Gone {
+    error: Error,
+    left: Option<i64>,
+}
+
+impl From<Error> for Gone {
+    fn from(error: Error) -> Self {
+        Gone { error, left: None }
+    }
 }
 
 /// Why taking over messages paused.
@@ -245,14 +263,21 @@ impl Range<'_> {
         lane.client.works();
         let mut watch = Watch::new(self);
         loop {
-            match self.take_over(lane, &mut rows)? {
-                Pause::Empty => {}
-                Pause::Full => {
+            match self.take_over(lane, &mut rows) {
+                Err(gone) => {
+                    if self.pass_over(lane, gone)? {
+                        break;
+                    }
+                    watch.progress();
+                    continue;
+                }
+                Ok(Pause::Empty) => {}
+                Ok(Pause::Full) => {
                     self.output.rows(rows.finish()?)?;
                     watch.progress();
                     continue;
                 }
-                Pause::Done => break,
+                Ok(Pause::Done) => break,
             }
             if self.output.over() {
                 return Err(stopped());
@@ -266,7 +291,11 @@ impl Range<'_> {
             }
             if lane.queue.consume(&mut lane.held, 1, watch.wait()) == 0 {
                 lane.client.serve();
-                watch.check(self, lane)?;
+                if let Err(error) = watch.check(self, lane)
+                    && self.pass_over(lane, Gone { error, left: None })?
+                {
+                    break;
+                }
             }
         }
         if !rows.is_empty() {
@@ -276,8 +305,63 @@ impl Range<'_> {
         Ok(())
     }
 
+    /// After an error: goes on behind what is gone, if that is what the user wants. True if the range ends with it.
+    fn pass_over(&mut self, lane: &mut Lane, gone: Gone) -> Result<bool> {
+        let Gone { error, left } = gone;
+        let loss = [code::DATA_LOSS, code::SOURCE_TRUNCATED, code::SOURCE_NOT_FOUND, code::TOPIC_RECREATED];
+        if !self.tolerant() || !loss.contains(&error.code()) {
+            return Err(error);
+        }
+        tracing::warn!(error = %error, "rows of kafka are gone, and the query goes on without them");
+        let next = left.unwrap_or(self.end).clamp(lane.next, self.end);
+        self.tally.lost += next.abs_diff(lane.next);
+        if next < self.end {
+            self.shared.pool.reopen(lane, &self.start.moved(next))?;
+        }
+        Ok(next == self.end)
+    }
+
+    fn tolerant(&self) -> bool {
+        !self.shared.config.fail_on_data_loss
+    }
+
+    /// The topic's id, by a question that is asked from now on.
+    fn identity(&self) -> Result<Option<String>> {
+        let (over, topic) = (|| self.output.over(), &self.start.topic);
+        self.shared.identities.get(topic, || self.question(&over).topic_id(topic), &over)
+    }
+
+    /// Whether the topic is another one than that of the range, or gone: its id now.
+    fn another_topic(&self) -> Result<Option<Option<String>>> {
+        let Some(known) = &self.start.id else { return Ok(None) };
+        match self.identity() {
+            Ok(Some(found)) if found != *known => Ok(Some(Some(found))),
+            Ok(_) => Ok(None),
+            // Whether it is really gone shows while it is read.
+            Err(error) if error.code() == code::SOURCE_NOT_FOUND => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn receipt(self, split: &Split, id: Option<String>) -> Receipt {
+        let Tally { rows, bytes, lost, first, last, ascending } = self.tally;
+        Receipt {
+            source: split.source.clone(),
+            split: split.id.clone(),
+            start: split.start.clone(),
+            end: split.end.clone(),
+            rows,
+            bytes,
+            first,
+            last,
+            ascending,
+            lost,
+            identity: json!({ "id": id }),
+        }
+    }
+
     /// Moves held rows into the record batch.
-    fn take_over(&mut self, lane: &mut Lane, rows: &mut Rows) -> Result<Pause> {
+    fn take_over(&mut self, lane: &mut Lane, rows: &mut Rows) -> Result<Pause, Gone> {
         let mut taken = 0;
         let pause = loop {
             if taken == lane.held.len() {
@@ -290,7 +374,7 @@ impl Range<'_> {
                 Code::NONE if offset < lane.next => {
                     lane.held.release(taken);
                     let what = format!("row {offset} came after all rows below {} had", lane.next);
-                    return Err(Error::new(code::SOURCE_UNAVAILABLE, what).at("partition", self.at()));
+                    return Err(Error::new(code::SOURCE_UNAVAILABLE, what).at("partition", self.at()).into());
                 }
                 Code::NONE => {
                     let bytes = message.key().map_or(0, <[u8]>::len) + message.value().map_or(0, <[u8]>::len);
@@ -353,12 +437,15 @@ impl Range<'_> {
     }
 
     /// What an event of the partition means: an error, unless it passes.
-    fn event(&self, lane: &Lane, code: Code, message: Message<'_>) -> Result<()> {
+    fn event(&self, lane: &Lane, code: Code, message: Message<'_>) -> Result<(), Gone> {
         let text = message.value().map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default();
         let text = lane.client.clean(&text);
         let place = format!("{}@{}", self.at(), lane.next);
         let error = match code {
-            Code::OFFSET_RESET => self.out_of_range(lane, &text),
+            Code::OFFSET_RESET => {
+                let Gone { error, left } = self.out_of_range(lane, &text);
+                return Err(Gone { error: error.at("position", place), left });
+            }
             Code::TOPIC_DENIED | Code::CLUSTER_DENIED => denied_right("fetch", &text),
             Code::UNSUPPORTED_CODEC => {
                 Error::new(code::BAD_RECORD, format!("a message is compressed in a way this build lacks: {text}"))
@@ -378,23 +465,26 @@ impl Range<'_> {
                 return Ok(());
             }
         };
-        Err(error.at("position", place))
+        Err(error.at("position", place).into())
     }
 
     /// The position is not in the partition: which end was left?
-    fn out_of_range(&self, lane: &Lane, text: &str) -> Error {
+    fn out_of_range(&self, lane: &Lane, text: &str) -> Gone {
         if let Err(error) = self.inquire() {
-            return error;
+            return error.into();
         }
         let (wanted, at) = (lane.next, self.at());
         let [earliest, high_watermark] = self.offsets([OffsetSpec::Earliest, OffsetSpec::HighWatermark]);
         match (earliest, high_watermark) {
-            (Some(earliest), _) if wanted < earliest => plan::lost(&at, wanted, earliest),
-            (_, Some(high)) if high < wanted || high < self.end => plan::truncated(&at, self.end, high),
+            (Some(earliest), _) if wanted < earliest => {
+                Gone { error: plan::lost(&at, wanted, earliest), left: Some(earliest) }
+            }
+            (_, Some(high)) if high < wanted || high < self.end => plan::truncated(&at, self.end, high).into(),
             _ => {
                 let what = format!("the log is not the one in which {at}@{wanted} was known: {text}");
                 Error::new(code::SOURCE_TRUNCATED, what)
                     .fix("the broker lost rows and has got others since (unclean election, or a topic made again)")
+                    .into()
             }
         }
     }

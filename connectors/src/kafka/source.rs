@@ -1,24 +1,32 @@
 //! The driver's side: where a topic begins and ends, and how a range is cut into splits.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use rdkafka::ClientConfig;
 use serde_json::{Value, json};
-use std::time::Duration;
 use tidemill_core::{
-    Clock, Context, Error, Offer, Offsets, Range, ReadLimit, Receipt, Result, Source, SourceSpec, Split, code,
+    Clock, Context, Error, Offer, Offsets, Owner, Pace, Range, ReadLimit, Receipt, Result, Source, SourceSpec, Split,
+    code,
 };
 
 use super::cluster::Cluster;
 use super::columns;
-use super::config::{Isolation, KafkaConfig, Start, Subscription};
+use super::config::{Isolation, KafkaConfig, Start, Subscription, WithoutMatch};
 use super::ffi::TopicInfo;
+use super::lag::Lag;
 use super::offset::{KafkaOffsets, Position, SplitOffsets};
-use super::plan::{self, Doubt, PartitionState, Snapshot};
+use super::plan::{self, Doubt, PartitionState, Rules, Snapshot};
+use super::properties::Redactor;
 
 /// After a reply that took this long nothing is asked again: the caller has a bound of its own.
 const SLOW_REPLY: Duration = Duration::from_secs(5);
+
+/// How long a query that ends waits until its last position is told.
+const SETTLE_BOUND: Duration = Duration::from_secs(2);
 
 /// A Kafka source, in the driver.
 #[derive(Debug)]
@@ -29,6 +37,12 @@ pub(super) struct KafkaSource {
     description: String,
     cluster: Cluster,
     clock: Arc<dyn Clock>,
+    /// Topics and partitions that are gone, and of which that was said: not to say it with every look.
+    gone: Mutex<BTreeSet<String>>,
+    /// What makes the client that tells of lag …
+    client: (ClientConfig, Redactor),
+    /// … once there is something to tell, and to whom.
+    lag: OnceLock<Option<(String, Arc<Lag>)>>,
 }
 
 impl KafkaSource {
@@ -36,6 +50,10 @@ impl KafkaSource {
     pub(super) async fn open(config: KafkaConfig, context: &Context) -> Result<Self> {
         let (client, redactor) = config.client(&context.vault)?;
         let cluster = Cluster::new(&client, &redactor, config.bounds.call_ms)?;
+        if let Subscription::Pattern(_) = &config.subscription {
+            // What matches now says nothing about later; that the brokers answer does.
+            cluster.all_topics().await?;
+        }
         let wanted: Vec<String> = config.subscription.topics().into_iter().map(str::to_owned).collect();
         let is_there = |found: &[TopicInfo], topic: &String| found.iter().any(|info| info.name == *topic);
         let mut found = cluster.topics(wanted.clone()).await?;
@@ -59,44 +77,67 @@ impl KafkaSource {
                 return Err(Error::new(code::SOURCE_NOT_FOUND, what).fix("check the option \"assign\""));
             }
         }
+        let read = match &config.subscription {
+            Subscription::Pattern(pattern) => format!("topics like {}", pattern.as_str()),
+            _ => wanted.join(", "),
+        };
         let mut description = format!(
-            "kafka {} at {}, {}, a new query starts at {}",
-            wanted.join(", "),
+            "kafka {read} at {}, {}, a new query starts at {}",
             config.servers(),
             config.isolation.as_str(),
             match &config.start {
                 Start::Earliest => "the earliest row",
                 Start::Latest => "the latest row (rows from before are not read)",
                 Start::Offsets(_) => "given offsets",
+                Start::Timestamp(_) | Start::Timestamps(_) => "given times",
             }
         );
         if found.iter().any(|info| info.id.is_none()) {
             description.push_str(", without topic ids: a topic that is deleted and made again may go unnoticed");
         }
+        if !config.fail_on_data_loss {
+            description.push_str(", rows that are gone are counted and left out");
+        }
         let (spec, schema) = (config.spec(), columns::schema(config.include_headers));
-        Ok(KafkaSource { config, spec, schema, description, cluster, clock: Arc::clone(&context.clock) })
+        let clock = Arc::clone(&context.clock);
+        let (gone, lag, client) = (Mutex::default(), OnceLock::new(), (client, redactor));
+        Ok(KafkaSource { config, spec, schema, description, cluster, clock, gone, client, lag })
     }
 
     /// One look at the broker. `known` are the partitions that are likely there.
     async fn look(&self, known: &KafkaOffsets) -> Result<Snapshot> {
         let subscription = &self.config.subscription;
-        let topics = subscription.topics().into_iter().map(str::to_owned).collect();
+        let topics = match subscription {
+            Subscription::Pattern(pattern) => {
+                // One that was known and is not named any more is asked for as well: perhaps the reply was incomplete.
+                let all = self.cluster.all_topics().await?;
+                let named = all.iter().chain(known.topics.keys()).filter(|topic| pattern.matches(topic));
+                named.cloned().collect::<BTreeSet<_>>().into_iter().collect()
+            }
+            _ => subscription.topics().into_iter().map(str::to_owned).collect(),
+        };
         let known = known.iter().filter(|(topic, partition, _)| subscription.takes(topic, *partition));
         let guess = known.map(|(topic, partition, _)| (topic.to_owned(), partition)).collect();
         self.cluster.snapshot(topics, guess, self.config.isolation).await
     }
 
-    /// Asks again while a stale reply could be the cause.
-    async fn until_certain<T>(&self, known: &KafkaOffsets, decide: impl Fn(Snapshot) -> Result<T, Doubt>) -> Result<T> {
+    /// Asks again while a stale reply could be the cause. `decide` is told when nothing will be asked again.
+    async fn until_certain<T>(
+        &self,
+        known: &KafkaOffsets,
+        decide: impl Fn(Snapshot, bool) -> Result<T, Doubt>,
+    ) -> Result<T> {
         let mut again = self.config.bounds.retries;
         loop {
             let asked = self.clock.elapsed();
-            let doubt = match decide(self.look(known).await?) {
+            let snapshot = self.look(known).await?;
+            // A reply that took long is no hasty one.
+            let certain = again == 0 || self.clock.elapsed().saturating_sub(asked) > SLOW_REPLY;
+            let doubt = match decide(snapshot, certain) {
                 Ok(decided) => return Ok(decided),
                 Err(doubt) => doubt,
             };
-            // A reply that took long is no hasty one.
-            if !doubt.passing || again == 0 || self.clock.elapsed() - asked > SLOW_REPLY {
+            if !doubt.passing || certain {
                 return Err(doubt.error);
             }
             again -= 1;
@@ -111,7 +152,8 @@ impl KafkaSource {
         let first = Position { next: state.earliest, epoch: None };
         let offsets = match &self.config.start {
             Start::Earliest => return Ok(first),
-            Start::Latest => return Ok(end),
+            // Times were looked up before.
+            Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) => return Ok(end),
             Start::Offsets(offsets) => offsets,
         };
         let fix = "name every partition: an offset, -2 (earliest) or -1 (latest)";
@@ -131,6 +173,60 @@ impl KafkaSource {
         }
     }
 
+    /// What tells of lag, made when it is first needed.
+    fn lag(&self, owner: Owner<'_>) -> Result<Option<&Lag>> {
+        let made = match self.lag.get() {
+            Some(made) => made,
+            None => {
+                let (client, redactor) = &self.client;
+                let group = self.config.lag_group(owner);
+                let made = group.map(|group| {
+                    let lag = Lag::new(client, redactor, group.clone(), owner.query_id.to_string())?;
+                    Ok::<_, Error>((group, Arc::new(lag)))
+                });
+                let made = made.transpose()?;
+                self.lag.get_or_init(|| made)
+            }
+        };
+        Ok(made.as_ref().map(|(_, lag)| &**lag))
+    }
+
+    fn gone(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The start of a new query at given times. `ends` has every partition, with its end.
+    async fn start_at_times(&self, ends: KafkaOffsets) -> Result<Offsets> {
+        let mut wanted = Vec::new();
+        for (topic, partition, _) in ends.iter() {
+            let time_ms = match &self.config.start {
+                Start::Timestamps(times) => times.get(topic).and_then(|times| times.get(&partition)).copied(),
+                Start::Timestamp(time_ms) => Some(*time_ms),
+                _ => None,
+            };
+            let Some(time_ms) = time_ms else {
+                let what = format!("\"startingOffsetsByTimestamp\" does not name {topic}-{partition}");
+                return Err(Error::new(code::INVALID_OPTION, what).fix("name every partition, with a time"));
+            };
+            wanted.push((topic.to_owned(), partition, time_ms));
+        }
+        let found = self.cluster.offsets_at(wanted.clone()).await?;
+        let mut start = ends;
+        for (topic, partition, time_ms) in wanted {
+            match found.get(&(topic.clone(), partition)) {
+                Some(position) => start.set(&topic, partition, *position),
+                None if self.config.without_match == WithoutMatch::Latest => {}
+                None => {
+                    let what = format!("{topic}-{partition} has no row as late as {time_ms} ms since 1970");
+                    return Err(Error::new(code::INVALID_OPTION, what).fix(
+                        "give an earlier time, or set \"startingOffsetsByTimestampStrategy\" to \"latest\" to start at its end",
+                    ));
+                }
+            }
+        }
+        Ok(start.encode())
+    }
+
     /// The start of a new query, if the reply holds every partition.
     fn decide_start(&self, snapshot: Snapshot) -> Result<Offsets, Doubt> {
         let passing = |error| Doubt { error, passing: true };
@@ -139,8 +235,11 @@ impl KafkaSource {
         }
         let mut offsets = KafkaOffsets::new();
         for topic in self.config.subscription.topics() {
-            let state = snapshot.topics.get(topic).filter(|state| !state.partitions.is_empty());
-            let state = state.ok_or_else(|| passing(plan::missing_topic(topic)))?;
+            if snapshot.topics.get(topic).is_none_or(|state| state.partitions.is_empty()) {
+                return Err(passing(plan::missing_topic(topic)));
+            }
+        }
+        for (topic, state) in &snapshot.topics {
             for (partition, state) in &state.partitions {
                 if self.config.subscription.takes(topic, *partition) {
                     offsets.set(topic, *partition, self.start_of(topic, *partition, state)?);
@@ -168,8 +267,8 @@ impl Source for KafkaSource {
         self.description.clone()
     }
 
-    fn limit(&self) -> ReadLimit {
-        ReadLimit { rows: self.config.max_offsets_per_trigger, up_to: None }
+    fn pace(&self) -> Pace {
+        self.config.portions.pace()
     }
 
     fn interpretation(&self) -> Value {
@@ -177,13 +276,18 @@ impl Source for KafkaSource {
     }
 
     async fn initial(&self) -> Result<Offsets> {
-        self.until_certain(&KafkaOffsets::new(), |snapshot| self.decide_start(snapshot)).await
+        let start = self.until_certain(&KafkaOffsets::new(), |snapshot, _| self.decide_start(snapshot)).await?;
+        match &self.config.start {
+            Start::Timestamp(_) | Start::Timestamps(_) => self.start_at_times(KafkaOffsets::decode(&start)?).await,
+            _ => Ok(start),
+        }
     }
 
     fn start_moves(&self) -> bool {
         match &self.config.start {
             Start::Earliest => false,
-            Start::Latest => true,
+            // Without a row as late, it is where the topic ends now.
+            Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) => true,
             Start::Offsets(topics) => topics.values().flat_map(|at| at.values()).any(|at| *at == Start::END),
         }
     }
@@ -191,7 +295,16 @@ impl Source for KafkaSource {
     async fn next(&self, from: &Offsets, limit: &ReadLimit) -> Result<Option<Offer>> {
         let known = KafkaOffsets::decode(from)?;
         let subscription = &self.config.subscription;
-        self.until_certain(&known, |snapshot| plan::offer(&known, snapshot, subscription, limit)).await
+        let tolerant = !self.config.fail_on_data_loss;
+        let gone = self.gone().clone();
+        let rules = |certain| Rules { subscription, tolerant, certain, gone: gone.clone() };
+        let decide = |snapshot, certain| plan::offer(&known, snapshot, &rules(certain), limit);
+        let decided = self.until_certain(&known, decide).await?;
+        for gone in &decided.gone {
+            tracing::warn!(gone, "a part of a kafka source is gone, and the query goes on without it");
+        }
+        self.gone().extend(decided.gone);
+        Ok(decided.offer)
     }
 
     fn plan(&self, name: &str, range: &Range, interpretation: &Value) -> Result<Vec<Split>> {
@@ -201,7 +314,7 @@ impl Source for KafkaSource {
                 Error::new(code::BAD_OFFSET, format!("isolation level not understood: {logged}")).because(error)
             })?,
         };
-        let splits = plan::splits(name, range, isolation)?;
+        let splits = plan::splits(name, range, isolation, &self.config.portions)?;
         // Of another topic altogether: a replay on a frame that reads something else, or sources that were swapped.
         let offsets = splits.iter().map(|split| SplitOffsets::decode(&split.start)).collect::<Result<Vec<_>>>()?;
         match offsets.first() {
@@ -214,9 +327,13 @@ impl Source for KafkaSource {
 
     fn check_receipt(&self, split: &Split, receipt: &Receipt) -> Result<()> {
         let (start, end) = (SplitOffsets::decode(&split.start)?, SplitOffsets::decode(&split.end)?);
+        // Of a topic that is gone or was made again nothing was read, and that was counted.
+        let counted = !self.config.fail_on_data_loss && receipt.lost > 0;
         if let Some(known) = &end.id {
             match receipt.identity.get("id").and_then(Value::as_str) {
                 Some(found) if found == known => {}
+                Some(_) if counted && receipt.rows == 0 => {}
+                None if counted => {}
                 Some(found) => return Err(plan::recreated(&end.topic, known, found)),
                 None => {
                     let what = format!("split \"{}\" was read from a topic without an id", split.id);
@@ -226,7 +343,8 @@ impl Source for KafkaSource {
         }
         let outside = receipt.first.is_some_and(|first| first < start.next)
             || receipt.last.is_some_and(|last| last >= end.next)
-            || receipt.rows > u64::try_from(end.next - start.next).unwrap_or(0)
+            || receipt.rows.saturating_add(receipt.lost) > u64::try_from(end.next - start.next).unwrap_or(0)
+            || (receipt.lost > 0 && !counted)
             || receipt.first.is_some() != (receipt.rows > 0);
         if outside {
             let (first, last) = (receipt.first.unwrap_or(-1), receipt.last.unwrap_or(-1));
@@ -237,6 +355,41 @@ impl Source for KafkaSource {
             return Err(Error::new(code::RECEIPT_MISMATCH, what));
         }
         Ok(())
+    }
+
+    async fn committed(&self, up_to: &Offsets, owner: Owner<'_>) -> Result<()> {
+        let mut offsets = KafkaOffsets::decode(up_to)?;
+        // What is carried on and not read any more has no lag.
+        for (topic, known) in &mut offsets.topics {
+            known.partitions.retain(|partition, _| self.config.subscription.takes(topic, *partition));
+        }
+        if let Some(lag) = self.lag(owner)? {
+            lag.tell(offsets);
+        }
+        Ok(())
+    }
+
+    async fn ended(&self) {
+        if let Some(Some((_, lag))) = self.lag.get() {
+            let lag = Arc::clone(lag);
+            // A panic there is nothing to the query.
+            let _ = tokio::task::spawn_blocking(move || lag.settle(SETTLE_BOUND)).await;
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.lag.get().and_then(Option::as_ref).map_or_else(Vec::new, |(_, lag)| lag.warnings())
+    }
+
+    fn metrics(&self, end: &Offsets, latest: &Offsets) -> BTreeMap<String, String> {
+        let (Ok(end), Ok(latest)) = (KafkaOffsets::decode(end), KafkaOffsets::decode(latest)) else {
+            return BTreeMap::new();
+        };
+        let mut metrics = plan::behind(&end, &latest, &self.config.subscription);
+        if let Some(Some((group, _))) = self.lag.get() {
+            metrics.insert("consumerGroup".to_owned(), group.clone());
+        }
+        metrics
     }
 
     fn rows_between(&self, start: &Offsets, end: &Offsets) -> Option<u64> {

@@ -14,7 +14,8 @@ mod tests;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tidemill_core::{Context, Options, Result, Source, SourceFormat, SourceReader, SourceSpec};
+use tidemill_core::options::Applies;
+use tidemill_core::{Context, OptionDoc, Options, Result, Source, SourceFormat, SourceReader, SourceSpec};
 
 pub use config::MemorySource;
 
@@ -26,6 +27,17 @@ pub(crate) struct MemoryFormat;
 impl SourceFormat for MemoryFormat {
     fn name(&self) -> &'static str {
         config::FORMAT
+    }
+
+    fn options(&self) -> &'static [OptionDoc] {
+        &[OptionDoc {
+            name: "table",
+            takes: "a name",
+            default: "",
+            applies: Applies::Stream,
+            spark: "",
+            meaning: "The table, made in this process with `MemorySource::named`. Required.",
+        }]
     }
 
     async fn open(&self, mut options: Options, _context: &Context) -> Result<Arc<dyn Source>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use serde_json::Value;
-use tidemill_core::{Error, Offer, Offsets, Range, ReadLimit, Result, Source, SourceSpec, Split, code};
+use tidemill_core::{Error, Loss, Offer, Offsets, Range, ReadLimit, Result, Source, SourceSpec, Split, code};
 
 use super::config::Table;
 use super::offset::{decode, encode};
@@ -54,7 +54,11 @@ impl Source for MemoryTableSource {
         if end <= start {
             return Ok(None);
         }
-        Ok(Some(Offer { range: Range { start: from.clone(), end: encode(end) }, latest: encode(count) }))
+        Ok(Some(Offer {
+            range: Range { start: from.clone(), end: encode(end) },
+            latest: encode(count),
+            loss: Loss::default(),
+        }))
     }
 
     /// Pieces that differ by one row at most. They depend on the number of splits, which is the table's, not the range's:

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tidemill_core::{Context, Error, Options, Result, Source, SourceBuilder, SourceSpec, code};
+use tidemill_core::options::Applies;
+use tidemill_core::{Context, Error, OptionDoc, Options, Result, Source, SourceBuilder, SourceSpec, code};
 
 use super::source::RateSource;
 
@@ -13,6 +14,59 @@ pub(super) const FORMAT: &str = "rate";
 
 /// The name of the source whose rows come by the batch.
 pub(super) const MICRO_BATCH_FORMAT: &str = "rate-micro-batch";
+
+const NUMBER: &str = "a whole number from 1 to 1000000000";
+
+const PARTITIONS: OptionDoc = OptionDoc {
+    name: "numPartitions",
+    takes: NUMBER,
+    default: "1",
+    applies: Applies::Stream,
+    spark: "numPartitions (Spark's default parallelism)",
+    meaning: "Into how many splits a batch is cut.",
+};
+
+/// The options of the source whose rows come by the second.
+pub(super) const OPTIONS: &[OptionDoc] = &[
+    OptionDoc {
+        name: "rowsPerSecond",
+        takes: NUMBER,
+        default: "1",
+        applies: Applies::Stream,
+        spark: "rowsPerSecond",
+        meaning: "Rows a second.",
+    },
+    PARTITIONS,
+];
+
+/// The options of the source whose rows come by the batch.
+pub(super) const MICRO_BATCH_OPTIONS: &[OptionDoc] = &[
+    OptionDoc {
+        name: "rowsPerBatch",
+        takes: NUMBER,
+        default: "",
+        applies: Applies::Stream,
+        spark: "rowsPerBatch",
+        meaning: "Rows a batch. Required.",
+    },
+    OptionDoc {
+        name: "startTimestamp",
+        takes: "a number of milliseconds",
+        default: "0",
+        applies: Applies::Stream,
+        spark: "startTimestamp",
+        meaning: "The time of the first batch's rows, since 1970.",
+    },
+    OptionDoc {
+        name: "advanceMillisPerBatch",
+        takes: "a number of milliseconds",
+        default: "1000",
+        applies: Applies::Stream,
+        spark: "advanceMillisPerBatch",
+        meaning: "How much later the rows of the next batch are.",
+    },
+    PARTITIONS,
+];
 
 /// Whose rows they are, clock or batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ mod tests;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tidemill_core::{Context, Options, Result, Source, SourceFormat, SourceReader, SourceSpec};
+use tidemill_core::{Context, OptionDoc, Options, Result, Source, SourceFormat, SourceReader, SourceSpec};
 
 pub use config::Rate;
 
@@ -26,6 +26,10 @@ pub(crate) struct RateFormat;
 impl SourceFormat for RateFormat {
     fn name(&self) -> &'static str {
         config::FORMAT
+    }
+
+    fn options(&self) -> &'static [OptionDoc] {
+        config::OPTIONS
     }
 
     async fn open(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>> {
@@ -46,6 +50,10 @@ pub(crate) struct RateMicroBatchFormat;
 impl SourceFormat for RateMicroBatchFormat {
     fn name(&self) -> &'static str {
         config::MICRO_BATCH_FORMAT
+    }
+
+    fn options(&self) -> &'static [OptionDoc] {
+        config::MICRO_BATCH_OPTIONS
     }
 
     async fn open(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>> {

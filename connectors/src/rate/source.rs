@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use serde_json::Value;
-use tidemill_core::{Clock, Context, Error, Offer, Offsets, Range, ReadLimit, Result, Source, SourceSpec, Split, code};
+use tidemill_core::{
+    Clock, Context, Error, Loss, Offer, Offsets, Range, ReadLimit, Result, Source, SourceSpec, Split, code,
+};
 
 use super::config::{Pace, RateConfig};
 use super::offset::RateOffset;
@@ -96,7 +98,7 @@ impl Source for RateSource {
             return Ok(None);
         }
         let range = Range { start: from.encode(), end: latest.at_row(end).encode() };
-        Ok(Some(Offer { range, latest: latest.encode() }))
+        Ok(Some(Offer { range, latest: latest.encode(), loss: Loss::default() }))
     }
 
     /// Contiguous pieces that differ by one row at most.

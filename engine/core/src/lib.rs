@@ -29,9 +29,11 @@ pub use clock::Clock;
 pub use error::{Code, Error, ErrorKind, Result, code};
 pub use ids::{AttemptId, BatchId, Generation, Nonce, QueryId, RunId};
 pub use offsets::{Offsets, Range, Split};
-pub use options::Options;
+pub use options::{OptionDoc, Options};
 pub use registry::{Context, Registry, SinkBuilder, SinkFormat, SourceBuilder, SourceFormat};
 pub use rng::Rng;
 pub use secret::Secret;
 pub use sink::{Ack, Acked, Guarantee, Published, Sink, SinkKey, SinkSpec, SinkWriter, WriteTask};
-pub use source::{Offer, ReadContext, ReadItem, ReadLimit, Receipt, Source, SourceReader, SourceSpec};
+pub use source::{
+    Hold, Loss, Offer, Owner, Pace, ReadContext, ReadItem, ReadLimit, Receipt, Source, SourceReader, SourceSpec,
+};

@@ -2,8 +2,48 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::error::{Error, Result, code};
+
+/// What one option is, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionDoc {
+    /// Its full name.
+    pub name: &'static str,
+    /// What it takes.
+    pub takes: &'static str,
+    /// What it is if it is not given; empty if it is required, or if there is nothing then.
+    pub default: &'static str,
+    /// Where it applies: to streams, to reads of a range, or to both.
+    pub applies: Applies,
+    /// What it is called in Spark; empty if Spark has none.
+    pub spark: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+/// Where an option applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applies {
+    /// To streams alone.
+    Stream,
+    /// To static reads alone.
+    Batch,
+    /// To both.
+    Both,
+}
+
+impl Applies {
+    /// In a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Applies::Stream => "stream",
+            Applies::Batch => "batch",
+            Applies::Both => "both",
+        }
+    }
+}
 
 /// The options of one reader or writer. Every option must be taken by somebody: [`Options::finish`] names the others.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +99,12 @@ impl Options {
         self.parse_with(name, expected, |text| text.trim().parse().ok())
     }
 
+    /// Takes a length of time as Spark writes it: a whole number and a unit (`us`, `ms`, `s`, `m` or `min`, `h`, `d`), or a
+    /// number of milliseconds.
+    pub fn parse_duration(&mut self, name: &str) -> Result<Option<Duration>> {
+        self.parse_with(name, "a length of time, such as 500ms, 30s, 15m, 1h", read_duration)
+    }
+
     /// Takes `true` or `false`, in any case.
     pub fn parse_bool(&mut self, name: &str) -> Result<Option<bool>> {
         self.parse_with(name, "true or false", |text| text.trim().to_lowercase().parse().ok())
@@ -93,6 +139,22 @@ impl Options {
     }
 }
 
+fn read_duration(text: &str) -> Option<Duration> {
+    let text = text.trim().to_lowercase();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let number: u64 = number.parse().ok()?;
+    let seconds = |each: u64| number.checked_mul(each).map(Duration::from_secs);
+    match unit.trim() {
+        "us" => Some(Duration::from_micros(number)),
+        "" | "ms" => Some(Duration::from_millis(number)),
+        "s" => seconds(1),
+        "m" | "min" => seconds(60),
+        "h" => seconds(60 * 60),
+        "d" => seconds(24 * 60 * 60),
+        _ => None,
+    }
+}
+
 /// The known name that a misspelt one most likely means, if one is near.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
@@ -115,6 +177,29 @@ mod tests {
         let error = options.finish("kafka").expect_err("refused");
         assert_eq!(error.code(), code::UNKNOWN_OPTION);
         assert!(error.to_string().ends_with("did you mean \"startingOffsets\"?"), "{error}");
+    }
+
+    #[test]
+    fn lengths_of_time_are_read_as_spark_writes_them() {
+        for (text, expected_us) in [
+            ("15m", Some(900_000_000)),
+            (" 2 MIN ", Some(120_000_000)),
+            ("250", Some(250_000)),
+            ("250ms", Some(250_000)),
+            ("7us", Some(7)),
+            ("1h", Some(3_600_000_000)),
+            ("1d", Some(86_400_000_000)),
+            ("0s", Some(0)),
+            ("", None),
+            ("m", None),
+            ("-1s", None),
+            ("1.5s", None),
+            ("3 weeks", None),
+            ("99999999999999999999s", None),
+            ("18446744073709551615d", None),
+        ] {
+            assert_eq!(read_duration(text), expected_us.map(Duration::from_micros), "{text}");
+        }
     }
 
     #[test]

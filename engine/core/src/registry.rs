@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result, code};
-use crate::options::{Options, nearest};
+use crate::options::{OptionDoc, Options, nearest};
 use crate::rng::{Rng, SystemRng};
 use crate::secret::Secret;
 use crate::sink::{Sink, SinkSpec};
@@ -68,6 +68,11 @@ pub trait SourceFormat: Send + Sync + Debug {
     /// Its name, lower case.
     fn name(&self) -> &'static str;
 
+    /// The options that it takes, for people.
+    fn options(&self) -> &'static [OptionDoc] {
+        &[]
+    }
+
     /// Builds a source from options in string form. Takes every option and ends with [`Options::finish`].
     async fn open(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>>;
 
@@ -123,6 +128,11 @@ impl Registry {
     /// Adds a kind of sink.
     pub fn add_sink(&mut self, format: Arc<dyn SinkFormat>) {
         self.sinks.insert(format.name(), format);
+    }
+
+    /// The kinds of source, by name.
+    pub fn sources(&self) -> impl Iterator<Item = &Arc<dyn SourceFormat>> {
+        self.sources.values()
     }
 
     /// The kind of source of this name, in any case.

@@ -5,8 +5,10 @@
 //!
 //! The promise on which everything rests: **reading a range twice gives the same rows, or an error; never other rows.**
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -18,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result, code};
+use crate::ids::QueryId;
 use crate::offsets::{Offsets, Range, Split};
 
 /// Everything needed to build a source's readers on another machine. Secrets are named in it, never contained.
@@ -38,13 +41,68 @@ pub struct ReadLimit {
     pub up_to: Option<Offsets>,
 }
 
+/// What a source's own options say about how much one batch reads of it, and when. The engine makes a [`ReadLimit`] of it
+/// for every batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// At most about this many rows a batch.
+    pub rows_max: Option<u64>,
+    /// At most about this many bytes a batch, as [`Receipt::bytes`] counts them.
+    pub bytes_max: Option<u64>,
+    /// When a batch is held back.
+    pub hold: Option<Hold>,
+}
+
+/// Holds a batch back until enough rows wait, or long enough has been waited (in Spark: `minOffsetsPerTrigger` with
+/// `maxTriggerDelay`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Rows that are enough.
+    pub rows: u64,
+    /// How long after the batch before it a batch is held back at most.
+    pub delay_max: Duration,
+}
+
 /// What a source offers for the next batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What the batch may read.
+    /// What the batch may read. It starts where it was asked to, or beyond what is lost.
     pub range: Range,
     /// Where the source ends at this moment, limits aside: the base of every lag figure.
     pub latest: Offsets,
+    /// What is gone that was wanted (only where the source was told to go on after a loss): the range starts beyond it.
+    pub loss: Loss,
+}
+
+/// What is gone that was to be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Rows, as far as they can be counted.
+    pub rows: u64,
+    /// What happened, for people; empty if nothing is gone.
+    pub why: Vec<String>,
+}
+
+impl Loss {
+    /// Whether nothing is gone.
+    pub fn is_none(&self) -> bool {
+        self.rows == 0 && self.why.is_empty()
+    }
+
+    /// Adds what happened, and how many rows it cost.
+    pub fn add(&mut self, rows: u64, why: impl Into<String>) {
+        self.rows += rows;
+        self.why.push(why.into());
+    }
+}
+
+/// Which source of which query it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// The query, for ever.
+    pub query_id: &'a QueryId,
+    /// The source's name in it.
+    pub source: &'a str,
 }
 
 /// The driver's side of a source.
@@ -59,9 +117,9 @@ pub trait Source: Send + Sync + Debug {
     /// One line for people: what is read, where it starts, which guards are off.
     fn description(&self) -> String;
 
-    /// The limit that this source's own options set on each batch.
-    fn limit(&self) -> ReadLimit {
-        ReadLimit::default()
+    /// How much one batch reads, and when, by this source's own options.
+    fn pace(&self) -> Pace {
+        Pace::default()
     }
 
     /// How rows of a range are interpreted, as far as a changed setting could change it (Kafka: the isolation level).
@@ -94,10 +152,27 @@ pub trait Source: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Told that everything below these offsets is committed. Advice: it may be repeated and it may be skipped.
-    async fn committed(&self, up_to: &Offsets) -> Result<()> {
-        let _ = up_to;
+    /// Told that everything below these offsets is committed. Advice: it may be repeated and it may be skipped. The batch
+    /// after it waits for it, so it must not wait for anybody.
+    async fn committed(&self, up_to: &Offsets, owner: Owner<'_>) -> Result<()> {
+        let (_, _) = (up_to, owner);
         Ok(())
+    }
+
+    /// Told that the query ends: the place to wait, within a bound of seconds, for what [`Source::committed`] began. It may
+    /// be skipped.
+    async fn ended(&self) {}
+
+    /// What a person should know, and has not been told: asked after every batch.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Figures for progress, by name, of a source that has been read to `end` and reached to `latest` when the batch was
+    /// planned.
+    fn metrics(&self, end: &Offsets, latest: &Offsets) -> BTreeMap<String, String> {
+        let (_, _) = (end, latest);
+        BTreeMap::new()
     }
 
     /// Rows waiting between two positions, for progress; none where the source cannot tell.

@@ -133,7 +133,7 @@ async fn next_range_goes_on_from_rows_that_were_fetched_ahead() {
     fill(&cluster, "t", 1, 0..1000);
     let (source, reader) = open(kafka(&cluster, "t")).await.unwrap();
     let mut at = source.initial().await.unwrap();
-    let limit = ReadLimit { rows: Some(7), up_to: None };
+    let limit = ReadLimit { rows: Some(7), ..ReadLimit::default() };
     let mut seen = Vec::new();
     while let Some(offer) = source.next(&at, &limit).await.unwrap() {
         for split in splits(source.as_ref(), &offer.range) {

@@ -1,13 +1,15 @@
 //! What is accepted, what is refused and with which words, and that no secret is ever printed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tidemill_core::registry::Vault;
 use tidemill_core::{Context, Error, Options, Result, Secret, SourceFormat, code};
 
 use crate::kafka::client::Client;
-use crate::kafka::config::{Isolation, KafkaConfig, Subscription};
-use crate::kafka::{Kafka, KafkaFormat, Start};
+use crate::kafka::config::options::OPTIONS;
+use crate::kafka::config::{Isolation, KafkaConfig, Portions, Subscription};
+use crate::kafka::{Kafka, KafkaFormat, Start, WithoutMatch};
 
 const CANARY: &str = "hunter2-canary";
 
@@ -36,8 +38,14 @@ fn both_forms_make_the_same_spec() {
         ("Subscribe", " b , a,"),
         ("STARTINGOFFSETS", r#"{"a":{"0":23,"1":-2},"b":{"0":-1}}"#),
         ("maxOffsetsPerTrigger", "1000"),
+        ("minOffsetsPerTrigger", "10"),
+        ("maxTriggerDelay", "2m"),
+        ("maxBytesPerTrigger", "4096"),
+        ("minPartitions", "4"),
+        ("maxRecordsPerPartition", "99"),
+        ("startingOffsetsByTimestampStrategy", "latest"),
         ("includeHeaders", "True"),
-        ("failOnDataLoss", "true"),
+        ("failOnDataLoss", "false"),
         ("kafka.isolation.level", "read_uncommitted"),
         ("kafka.client.id", "me"),
         ("kafka.sasl.password", CANARY),
@@ -50,7 +58,13 @@ fn both_forms_make_the_same_spec() {
         .topics(["a", "b"])
         .start(Start::Offsets(offsets))
         .max_offsets_per_trigger(1000)
+        .min_offsets_per_trigger(10, Duration::from_secs(120))
+        .max_bytes_per_trigger(4096)
+        .min_partitions(4)
+        .max_records_per_partition(99)
+        .without_match(WithoutMatch::Latest)
         .include_headers(true)
+        .fail_on_data_loss(false)
         .property("isolation.level", "read_uncommitted")
         .property("client.id", "me")
         .secret_property("sasl.password", Secret::new(CANARY));
@@ -65,7 +79,9 @@ fn defaults_are_those_that_are_documented() {
     let config = resolve(&[], &Vault::default()).unwrap();
     assert_eq!(config.start, Start::Latest);
     assert_eq!(config.isolation, Isolation::ReadCommitted);
-    assert_eq!(config.max_offsets_per_trigger, None);
+    assert_eq!(config.portions, Portions { max_delay_ms: 900_000, ..Portions::default() });
+    assert_eq!(config.without_match, WithoutMatch::Error);
+    assert!(config.fail_on_data_loss);
     assert!(!config.include_headers);
 }
 
@@ -108,10 +124,20 @@ fn assigned_partitions_are_read_from_json() {
 fn wrong_options_are_refused_with_what_to_do() {
     let cases: &[(&str, &str, tidemill_core::Code, &str)] = &[
         ("startingOffset", "earliest", code::UNKNOWN_OPTION, "startingOffsets"),
-        ("subscribePattern", "t.*", code::INVALID_OPTION, "later"),
-        ("minPartitions", "4", code::INVALID_OPTION, "later"),
+        ("subscribePattern", "t.*", code::INVALID_OPTION, "one of them"),
+        ("minPartitions", "0", code::INVALID_OPTION, "positive"),
+        ("minPartitions", "a", code::INVALID_OPTION, "positive"),
+        ("maxRecordsPerPartition", "0", code::INVALID_OPTION, "positive"),
+        ("maxBytesPerTrigger", "0", code::INVALID_OPTION, "positive"),
+        ("minOffsetsPerTrigger", "0", code::INVALID_OPTION, "positive"),
+        ("maxTriggerDelay", "soon", code::INVALID_OPTION, "15m"),
+        ("startingTimestamp", "-1", code::INVALID_OPTION, "milliseconds"),
+        ("startingTimestamp", "noon", code::INVALID_OPTION, "milliseconds"),
+        ("startingOffsetsByTimestamp", r#"{"t":{"0":-1}}"#, code::INVALID_OPTION, "time"),
+        ("startingOffsetsByTimestamp", r#"{"other":{"0":5}}"#, code::INVALID_OPTION, "read"),
+        ("startingOffsetsByTimestampStrategy", "earliest", code::INVALID_OPTION, "error or latest"),
         ("endingOffsets", "latest", code::INVALID_OPTION, "available_now"),
-        ("failOnDataLoss", "false", code::INVALID_OPTION, "comes later"),
+        ("failOnDataLoss", "no", code::INVALID_OPTION, "true or false"),
         ("maxOffsetsPerTrigger", "0", code::INVALID_OPTION, "positive"),
         ("maxOffsetsPerTrigger", "-1", code::INVALID_OPTION, "positive"),
         ("includeHeaders", "yes", code::INVALID_OPTION, "true or false"),
@@ -140,6 +166,66 @@ fn wrong_options_are_refused_with_what_to_do() {
     assert_eq!(error.code(), code::MISSING_OPTION);
     let error = Kafka::from_options(Options::new()).unwrap_err();
     assert!(error.to_string().contains("kafka.bootstrap.servers"), "{error}");
+}
+
+#[test]
+fn the_first_of_the_ways_to_start_counts() {
+    let (time, times) = (("startingTimestamp", "5"), ("startingOffsetsByTimestamp", r#"{"t":{"0":7}}"#));
+    let earliest = ("startingOffsets", "earliest");
+    let start = |given: &[(&str, &str)]| resolve(given, &Vault::default()).unwrap().start;
+    let by_partition = Start::Timestamps([("t".to_owned(), [(0, 7)].into())].into());
+    assert_eq!(start(&[earliest, times, time]), Start::Timestamp(5));
+    assert_eq!(start(&[earliest, times]), by_partition);
+    // One that does not count is read all the same.
+    assert_eq!(refused(&[time, ("startingOffsets", "soon")]).code(), code::INVALID_OPTION);
+    let error = refused(&[("minOffsetsPerTrigger", "11"), ("maxOffsetsPerTrigger", "10")]);
+    assert!(error.to_string().contains("above"), "{error}");
+}
+
+#[test]
+fn a_pattern_is_read_and_survives_its_spec() {
+    let mut given = Options::new();
+    given.set("kafka.bootstrap.servers", "127.0.0.1:1");
+    given.set("subscribepattern", "sensor-[0-9]+");
+    let config = Kafka::from_options(given).unwrap().resolve(&Vault::default()).unwrap();
+    assert!(config.subscription.takes("sensor-12", 3) && !config.subscription.takes("sensor-x", 0));
+    assert_eq!(KafkaConfig::from_spec(&config.spec()).unwrap(), config);
+    let broken = Kafka::brokers("b").topic_pattern("a(").resolve(&Vault::default()).expect_err("refused");
+    assert!(broken.to_string().contains("regular expression"), "{broken}");
+}
+
+#[test]
+fn a_value_from_the_environment_is_a_secret() {
+    let path = std::env::var("PATH").expect("every process has one");
+    let vault = Vault::default();
+    let config = resolve(&[("kafka.client.id", "${env:PATH}")], &vault).unwrap();
+    assert!(!config.spec().config.to_string().contains(&path));
+    assert_eq!(config.client(&vault).unwrap().0.get("client.id"), Some(path.as_str()));
+    let error = refused(&[("kafka.sasl.password", "${env:TIDEMILL_NOT_SET}")]);
+    assert!(
+        error.to_string().contains("TIDEMILL_NOT_SET") && error.to_string().contains("kafka.sasl.password"),
+        "{error}"
+    );
+}
+
+/// The documentation names what is taken, and nothing else.
+#[test]
+fn every_option_is_documented() {
+    let mut options = options(&[]);
+    let known = Kafka::from_options(options.clone()).map(|_| ()).and_then(|()| {
+        options.set("noSuchOption", "x");
+        Kafka::from_options(options).map(|_| ())
+    });
+    let text = known.expect_err("an unknown option").to_string();
+    let listed = text.split("it has: ").nth(1).expect("nothing is near, so all are listed");
+    let listed: Vec<&str> = listed.split(", ").collect();
+    let documented: Vec<&str> = OPTIONS.iter().map(|option| option.name).collect();
+    for name in &listed {
+        assert!(documented.contains(name), "\"{name}\" is not documented");
+    }
+    for name in documented.iter().filter(|name| !name.starts_with("kafka.")) {
+        assert!(listed.contains(name), "\"{name}\" is documented and not taken");
+    }
 }
 
 #[test]

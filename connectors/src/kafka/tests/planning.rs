@@ -1,13 +1,13 @@
 //! Tables of what is planned from what is known and what the broker says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use tidemill_core::{Offsets, Range, ReadLimit, code};
+use tidemill_core::{Offer, Offsets, Range, ReadLimit, Result, Split, code};
 
-use crate::kafka::config::{Isolation, Subscription};
+use crate::kafka::config::{Isolation, Portions, Subscription};
 use crate::kafka::offset::{KafkaOffsets, Position, SplitOffsets};
-use crate::kafka::plan::{self, Doubt, PartitionState, Snapshot, TopicState};
+use crate::kafka::plan::{self, Decided, Doubt, PartitionState, Rules, Snapshot, TopicState};
 
 fn offsets(positions: &[(i32, i64)]) -> KafkaOffsets {
     let mut offsets = KafkaOffsets::new();
@@ -34,11 +34,20 @@ fn subscription() -> Subscription {
     Subscription::Subscribe(["t".to_owned()].into())
 }
 
+fn splits(range: &Range, portions: Portions) -> Result<Vec<Split>> {
+    plan::splits("k", range, Isolation::ReadCommitted, &portions)
+}
+
 type Ends = Vec<(i32, i64, i64)>;
 
+fn plan(known: &KafkaOffsets, found: Snapshot, limit: &ReadLimit) -> Result<Option<Offer>, Doubt> {
+    let subscription = subscription();
+    let rules = Rules { subscription: &subscription, tolerant: false, certain: true, gone: BTreeSet::new() };
+    plan::offer(known, found, &rules, limit).map(|decided| decided.offer)
+}
+
 fn offer(known: &KafkaOffsets, found: Snapshot, limit: &ReadLimit) -> Result<Option<Ends>, Doubt> {
-    let offer = plan::offer(known, found, &subscription(), limit)?;
-    Ok(offer.map(|offer| {
+    Ok(plan(known, found, limit)?.map(|offer| {
         let start = KafkaOffsets::decode(&offer.range.start).unwrap();
         let end = KafkaOffsets::decode(&offer.range.end).unwrap();
         end.iter()
@@ -62,8 +71,7 @@ fn positions_that_are_all_of_other_topics_are_refused() {
     assert!(!doubt.passing);
     // One topic of several may come and go.
     known.set("t", 0, Position { next: 3, epoch: None });
-    let planned = plan::offer(&known, found(), &subscription(), &ReadLimit::default());
-    assert!(planned.expect("planned").is_some());
+    assert!(plan(&known, found(), &ReadLimit::default()).expect("planned").is_some());
 }
 
 #[test]
@@ -111,8 +119,7 @@ fn what_contradicts_a_known_position_is_an_error_with_both_numbers() {
 
 #[test]
 fn broker_without_topic_ids_is_used_and_a_known_id_is_kept() {
-    let planned =
-        plan::offer(&offsets(&[(0, 1)]), snapshot(None, &[(0, 0, 5, 5)]), &subscription(), &ReadLimit::default());
+    let planned = plan(&offsets(&[(0, 1)]), snapshot(None, &[(0, 0, 5, 5)]), &ReadLimit::default());
     let range = planned.unwrap().unwrap().range;
     for end in [&range.start, &range.end] {
         assert_eq!(KafkaOffsets::decode(end).unwrap().topics["t"].id.as_deref(), Some("id-1"));
@@ -123,11 +130,11 @@ fn broker_without_topic_ids_is_used_and_a_known_id_is_kept() {
 fn topic_that_is_no_longer_subscribed_is_carried_on() {
     let mut known = offsets(&[(0, 1)]);
     known.set("old", 3, Position { next: 99, epoch: Some(2) });
-    let offer = plan::offer(&known, snapshot(Some("id-1"), &[(0, 0, 5, 5)]), &subscription(), &ReadLimit::default());
+    let offer = plan(&known, snapshot(Some("id-1"), &[(0, 0, 5, 5)]), &ReadLimit::default());
     let range = offer.unwrap().unwrap().range;
     let end = KafkaOffsets::decode(&range.end).unwrap();
     assert_eq!(end.get("old", 3), Some(Position { next: 99, epoch: Some(2) }));
-    assert_eq!(plan::splits("k", &range, Isolation::ReadCommitted).unwrap().len(), 1);
+    assert_eq!(splits(&range, Portions::default()).unwrap().len(), 1);
 }
 
 #[test]
@@ -166,16 +173,16 @@ fn limit_is_shared_in_proportion_as_in_spark() {
 fn splits_are_one_a_partition_with_rows_and_say_how_to_read() {
     let range =
         Range { start: offsets(&[(0, 5), (1, 2), (2, 0)]).encode(), end: offsets(&[(0, 9), (1, 2), (2, 1)]).encode() };
-    let splits = plan::splits("k", &range, Isolation::ReadUncommitted).unwrap();
-    let shown: Vec<_> = splits.iter().map(|split| (split.id.as_str(), split.estimated_rows)).collect();
+    let planned = plan::splits("k", &range, Isolation::ReadUncommitted, &Portions::default()).unwrap();
+    let shown: Vec<_> = planned.iter().map(|split| (split.id.as_str(), split.estimated_rows)).collect();
     assert_eq!(shown, [("t-0", 4), ("t-2", 1)]);
-    let start = SplitOffsets::decode(&splits[0].start).unwrap();
+    let start = SplitOffsets::decode(&planned[0].start).unwrap();
     assert_eq!((start.next, start.partition, start.isolation), (5, 0, Isolation::ReadUncommitted));
     assert_eq!(start.id.as_deref(), Some("id-1"));
     let broken = Range { start: offsets(&[(0, 5)]).encode(), end: offsets(&[(0, 4)]).encode() };
-    assert_eq!(plan::splits("k", &broken, Isolation::ReadCommitted).unwrap_err().code(), code::BAD_OFFSET);
+    assert_eq!(splits(&broken, Portions::default()).unwrap_err().code(), code::BAD_OFFSET);
     let broken = Range { start: offsets(&[]).encode(), end: offsets(&[(0, 4)]).encode() };
-    assert_eq!(plan::splits("k", &broken, Isolation::ReadCommitted).unwrap_err().code(), code::BAD_OFFSET);
+    assert_eq!(splits(&broken, Portions::default()).unwrap_err().code(), code::BAD_OFFSET);
 }
 
 #[test]
@@ -195,4 +202,132 @@ fn offsets_have_the_documented_shape_and_foreign_ones_are_refused() {
         assert_eq!(KafkaOffsets::decode(&foreign).unwrap_err().code(), code::BAD_OFFSET, "{foreign:?}");
     }
     assert_eq!(plan::rows_between(&offsets(&[(0, 10)]), &offsets(&[(0, 15), (1, 7)])), 5);
+}
+
+#[test]
+fn partitions_are_cut_as_in_spark() {
+    let cut = |sizes: &[i64], min_partitions: u64, most: u64| -> Vec<Vec<u64>> {
+        let portions = Portions {
+            min_partitions: Some(min_partitions).filter(|wanted| *wanted > 0),
+            max_records_per_partition: Some(most).filter(|most| *most > 0),
+            ..Portions::default()
+        };
+        let start: Vec<_> = (0..).zip(sizes).map(|(at, _)| (at, 100)).collect();
+        let end: Vec<_> = (0..).zip(sizes).map(|(at, size)| (at, 100 + size)).collect();
+        let range = Range { start: offsets(&start).encode(), end: offsets(&end).encode() };
+        let mut cut = vec![Vec::new(); sizes.len()];
+        let mut next = vec![100; sizes.len()];
+        for split in splits(&range, portions).expect("cut") {
+            let (start, end) = (SplitOffsets::decode(&split.start).unwrap(), SplitOffsets::decode(&split.end).unwrap());
+            let at = usize::try_from(start.partition).unwrap();
+            assert_eq!(start.next, next[at], "pieces follow one another");
+            assert_eq!(split.estimated_rows, end.next.abs_diff(start.next));
+            assert!(split.estimated_rows > 0, "no piece without rows");
+            next[at] = end.next;
+            cut[at].push(split.estimated_rows);
+        }
+        assert_eq!(next, end.iter().map(|(_, next)| *next).collect::<Vec<_>>(), "nothing is left over");
+        cut
+    };
+    // One a partition, unless more are wanted than there are.
+    assert_eq!(cut(&[10, 20], 0, 0), [[10], [20]]);
+    assert_eq!(cut(&[10, 20], 2, 0), [[10], [20]]);
+    assert_eq!(cut(&[10, 0], 0, 0), [vec![10], vec![]]);
+    assert_eq!(cut(&[10], 4, 0), [[2, 3, 2, 3]]);
+    assert_eq!(cut(&[10, 10], 4, 0), [[5, 5], [5, 5]]);
+    // A small one stays whole, and the large one shares the rest.
+    assert_eq!(cut(&[1, 100], 4, 0), [vec![1], vec![33, 33, 34]]);
+    // No more pieces than rows.
+    assert_eq!(cut(&[2], 9, 0), [[1, 1]]);
+    assert_eq!(cut(&[10, 5], 0, 4), [vec![3, 3, 4], vec![2, 3]]);
+    // First by rows, then by the number that is wanted.
+    assert_eq!(cut(&[10], 6, 5), [[1, 2, 2, 1, 2, 2]]);
+    assert_eq!(cut(&[i64::MAX - 100], 2, 0), [[(i64::MAX as u64 - 100) / 2, (i64::MAX as u64 - 100).div_ceil(2)]]);
+}
+
+/// What is planned by a query that goes on after losses.
+fn tolerant(known: &KafkaOffsets, found: Snapshot, certain: bool, gone: &[&str]) -> Result<Decided, Doubt> {
+    let subscription = subscription();
+    let gone = gone.iter().map(|at| (*at).to_owned()).collect();
+    let rules = Rules { subscription: &subscription, tolerant: true, certain, gone };
+    plan::offer(known, found, &rules, &ReadLimit::default())
+}
+
+#[test]
+fn losses_are_counted_where_the_query_goes_on_after_them() {
+    let id = Some("id-1");
+    let planned = |known: &[(i32, i64)], found: Snapshot| {
+        let offer = tolerant(&offsets(known), found, true, &[]).expect("planned").offer.expect("an offer");
+        let (start, end) = (offer.range.start, offer.range.end);
+        let (start, end) = (KafkaOffsets::decode(&start).unwrap(), KafkaOffsets::decode(&end).unwrap());
+        let ends = end.iter().map(|(_, at, stop)| (at, start.get("t", at).expect("a start").next, stop.next));
+        (ends.collect::<Vec<_>>(), offer.loss.rows, offer.loss.why.join("; "), end.topics["t"].id.clone())
+    };
+    // Trimmed: on from the first row that is left.
+    let (ends, rows, why, _) = planned(&[(0, 20)], snapshot(id, &[(0, 60, 80, 80)]));
+    assert_eq!((ends, rows), (vec![(0, 60, 80)], 40));
+    assert!(why.contains("40 rows are lost"), "{why}");
+    // All of it: nothing to read is a batch all the same, since it has a loss to tell.
+    assert_eq!(planned(&[(0, 20)], snapshot(id, &[(0, 80, 80, 80)])).0, [(0, 80, 80)]);
+    // Rows taken back: on from the new end, for the rows below it were read.
+    let (ends, _, why, _) = planned(&[(0, 100)], snapshot(id, &[(0, 0, 40, 40)]));
+    assert_eq!(ends, [(0, 40, 40)]);
+    assert!(why.contains("ends at 40") && why.contains("position 100"), "{why}");
+    // Made again: all of the new topic, whatever its size, and none of the partitions of the old one.
+    for end in [0, 40, 150] {
+        let (ends, _, why, id) = planned(&[(0, 100), (1, 7)], snapshot(Some("id-2"), &[(0, 0, end, end)]));
+        assert_eq!(ends, [(0, 0, end)]);
+        assert_eq!(id.as_deref(), Some("id-2"));
+        assert!(why.contains("made again"), "{why}");
+    }
+    // A partition that appears without its first rows.
+    let (ends, rows, ..) = planned(&[(0, 5)], snapshot(id, &[(0, 0, 5, 5), (1, 2, 3, 3)]));
+    assert_eq!((ends, rows), (vec![(0, 5, 5), (1, 2, 3)], 2));
+}
+
+#[test]
+fn what_a_stale_reply_could_have_said_is_no_loss_before_it_was_asked_again() {
+    let id = Some("id-1");
+    let doubtful =
+        [snapshot(id, &[(0, 0, 40, 40), (1, 0, 9, 9)]), snapshot(id, &[(0, 0, 100, 100)]), Snapshot::default()];
+    for found in doubtful {
+        let doubt = tolerant(&offsets(&[(0, 100), (1, 9)]), found, false, &[]).expect_err("asked again");
+        assert!(doubt.passing, "{doubt:?}");
+    }
+}
+
+#[test]
+fn what_is_gone_is_told_once_and_its_position_is_kept() {
+    let known = offsets(&[(0, 10), (1, 10)]);
+    let left = || snapshot(Some("id-1"), &[(0, 0, 12, 12)]);
+    let decided = tolerant(&known, left(), true, &[]).expect("planned");
+    assert_eq!(decided.gone, BTreeSet::from(["t-1".to_owned()]));
+    let offer = decided.offer.expect("an offer");
+    assert!(offer.loss.why[0].contains("partition 1 of topic \"t\" is gone"), "{:?}", offer.loss);
+    assert_eq!(KafkaOffsets::decode(&offer.range.end).unwrap().get("t", 1).unwrap().next, 10);
+    let decided = tolerant(&known, left(), false, &["t-1"]).expect("planned without asking again");
+    assert!(decided.gone.is_empty() && decided.offer.expect("an offer").loss.is_none());
+
+    let decided = tolerant(&known, Snapshot::default(), true, &[]).expect("planned");
+    assert_eq!(decided.gone, BTreeSet::from(["t".to_owned()]));
+    let decided = tolerant(&known, Snapshot::default(), false, &["t"]).expect("planned");
+    assert_eq!(decided.offer, None);
+}
+
+#[test]
+fn what_available_now_saw_must_stay_there_even_where_losses_are_accepted() {
+    let refused = |bound: KafkaOffsets, found: Snapshot| {
+        let subscription = subscription();
+        let rules = Rules { subscription: &subscription, tolerant: true, certain: true, gone: BTreeSet::new() };
+        let limit = ReadLimit { rows: None, up_to: Some(bound.encode()) };
+        plan::offer(&offsets(&[(0, 5), (1, 5)]), found, &rules, &limit).expect_err("refused").error.code()
+    };
+    let bound = || offsets(&[(0, 20), (1, 20)]);
+    let whole = [(0, 0, 30, 30), (1, 0, 30, 30)];
+    assert_eq!(refused(bound(), snapshot(Some("id-2"), &whole)), code::TOPIC_RECREATED);
+    assert_eq!(refused(bound(), snapshot(Some("id-1"), &whole[..1])), code::SOURCE_NOT_FOUND);
+    assert_eq!(refused(bound(), snapshot(Some("id-1"), &[(0, 0, 30, 30), (1, 0, 19, 19)])), code::SOURCE_TRUNCATED);
+    // Saturation: the largest limit that there is.
+    let largest = ReadLimit { rows: Some(u64::MAX), up_to: None };
+    assert_eq!(offer(&bound(), snapshot(Some("id-1"), &whole), &largest).unwrap().unwrap(), [(0, 20, 30), (1, 20, 30)]);
 }

@@ -119,7 +119,7 @@ pub fn spec_survives_json(source: &dyn Source) {
 
 /// Offsets are written down and read back: the source understands them as before.
 pub async fn offsets_survive_json(source: &dyn Source) {
-    let Offer { range, latest } = offer(source).await;
+    let Offer { range, latest, .. } = offer(source).await;
     let again = |offsets: &Offsets| -> Offsets {
         let text = serde_json::to_string(offsets).expect("offsets are plain data");
         serde_json::from_str(&text).expect("offsets can be read back")

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidemill_core::store::{Damage, seal, unseal};
 use tidemill_core::{
-    Ack, AttemptId, BatchId, Error, Generation, Nonce, Offsets, QueryId, Range, Receipt, Result, RunId, code,
+    Ack, AttemptId, BatchId, Error, Generation, Loss, Nonce, Offsets, QueryId, Range, Receipt, Result, RunId, code,
 };
 
 /// The format that this version writes, and the highest that it reads.
@@ -89,6 +89,10 @@ pub struct SourceEntry {
     pub range: Range,
     /// The source's own account of how the range is interpreted.
     pub interpretation: Value,
+    /// What was wanted and was gone when the batch was planned: the range starts beyond it. What turned out to be gone
+    /// while it was read is in the receipts.
+    #[serde(default, skip_serializing_if = "Loss::is_none")]
+    pub loss: Loss,
 }
 
 /// `offsets/<N>`: what batch N reads. Whoever creates it first decides it, for every driver.

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use tidemill_core::crash::crash_point;
 use tidemill_core::sink::Mode;
-use tidemill_core::{BatchId, Offsets, Receipt, Result};
+use tidemill_core::{BatchId, Loss, Offsets, Owner, Receipt, Result};
 use tracing::warn;
 
 use super::{MicroBatch, Position, Published};
@@ -26,6 +26,8 @@ pub struct Committed {
     pub ranges: serde_json::Value,
     /// Where each source ended when N was planned.
     pub latest: BTreeMap<String, Offsets>,
+    /// What each source was to give and did not have any more.
+    pub losses: BTreeMap<String, Loss>,
     /// What each sink shows of it.
     pub sinks: BTreeMap<String, tidemill_core::Published>,
 }
@@ -45,8 +47,20 @@ impl MicroBatch {
         let create = self.checkpoint.create_commit(commit, acked.commit_revision);
         self.timings.phase(&*self.clock, "commitOffsets", create).await?;
         crash_point("commit", batch_id);
+        let mut losses: BTreeMap<String, Loss> = BTreeMap::new();
+        for receipt in body.receipts.iter().filter(|receipt| receipt.lost > 0) {
+            let loss = losses.entry(receipt.source.clone()).or_default();
+            loss.add(receipt.lost, format!("{} rows of {} while it was read", receipt.lost, receipt.split));
+        }
         let (timestamp_ms, latest) = match acked.logged {
-            Some(logged) => (Some(logged.entry.body.timestamp_ms), logged.latest),
+            Some(logged) => {
+                for (name, source) in &logged.entry.body.sources {
+                    let loss = losses.entry(name.clone()).or_default();
+                    loss.rows += source.loss.rows;
+                    loss.why.extend_from_slice(&source.loss.why);
+                }
+                (Some(logged.entry.body.timestamp_ms), logged.latest)
+            }
             None => (None, BTreeMap::new()),
         };
         let committed = Committed {
@@ -63,18 +77,22 @@ impl MicroBatch {
             receipts: body.receipts,
             ranges: body.ranges,
             latest,
+            losses,
             sinks,
         };
-        self.tell_sources(&committed).await;
+        self.paces.committed(&committed.receipts, self.clock.elapsed());
+        self.tell_sources(&committed.position).await;
         self.sweep(batch_id, &body.attempt).await;
         self.purge(batch_id).await?;
         Ok(committed)
     }
 
-    async fn tell_sources(&self, committed: &Committed) {
+    /// Tells every source where the query stands.
+    pub(crate) async fn tell_sources(&self, position: &Position) {
         for (name, source) in &self.query.sources {
-            let Some(offsets) = committed.position.offsets.get(name) else { continue };
-            if let Err(error) = source.committed(offsets).await {
+            let Some(offsets) = position.offsets.get(name) else { continue };
+            let owner = Owner { query_id: self.checkpoint.query_id(), source: name };
+            if let Err(error) = source.committed(offsets, owner).await {
                 warn!(source = name, %error, "source could not be told of a commit");
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! | step | file | durable afterwards | a crash right here, and the restart… |
 //! | --- | --- | --- | --- |
-//! | plan offsets → [`Planned`] | `plan` | nothing | plans again, maybe other ends |
+//! | plan offsets → [`Planned`] | `plan`, `pace` | nothing | plans again, maybe other ends |
 //! | log offsets → [`Logged`] | `log` | `offsets/N`: what N reads | runs N over exactly these ranges |
 //! | read, transform (lazy) | `read`, `transform` | nothing | runs N again, with the logged time |
 //! | write → [`Written`] | `write` | staged rows, invisible | runs N again; the old stage is swept later |
@@ -26,6 +26,7 @@ use crate::dataflow::{BatchExecutor, Engine, SinkPlan};
 mod ack;
 mod commit;
 mod log;
+mod pace;
 mod plan;
 mod publish;
 mod read;
@@ -34,6 +35,7 @@ mod transform;
 mod write;
 
 pub use commit::Committed;
+pub use pace::Paces;
 pub use plan::UpTo;
 pub use publish::Published;
 pub use write::Written;
@@ -77,6 +79,8 @@ pub struct MicroBatch {
     pub kept: Mutex<Kept>,
     /// Batches of which other attempts may have left stages behind, with the attempt that won.
     pub contested: Mutex<BTreeSet<BatchId>>,
+    /// How much each source gave so far, for its limits.
+    pub paces: Paces,
     /// How long each phase of the current batch took.
     pub timings: Timings,
     /// Where warnings go that a person should see.

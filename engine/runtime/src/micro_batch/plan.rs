@@ -1,9 +1,10 @@
 //! Plan offsets: what the next batch reads. Nothing is durable yet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidemill_core::crash::crash_point;
-use tidemill_core::{Error, Offsets, Range, ReadLimit, Result, code};
+use tidemill_core::{Error, Hold, Loss, Offer, Offsets, Range, ReadLimit, Result, Source, code};
 
 use super::{MicroBatch, Planned, Position};
 use crate::checkpoint::entry::{OffsetsBody, SourceEntry};
@@ -42,26 +43,29 @@ impl MicroBatch {
         let carried = |offsets: &Offsets| SourceEntry {
             range: Range { start: offsets.clone(), end: offsets.clone() },
             interpretation: serde_json::Value::Null,
+            loss: Loss::default(),
         };
         let known = position.offsets.iter().map(|(name, offsets)| (name.clone(), carried(offsets)));
         let mut sources: BTreeMap<String, SourceEntry> = known.collect();
         let (mut latest, mut found) = (BTreeMap::new(), position.has_unlogged_start);
         for (name, source) in &self.query.sources {
             let from = position.of(name)?;
-            let limit = match up_to {
-                None => source.limit(),
-                Some(up_to) => ReadLimit { up_to: Some(up_to.get(name).unwrap_or(&from).clone()), ..source.limit() },
-            };
+            let pace = source.pace();
+            let bound = up_to.map(|up_to| up_to.get(name).unwrap_or(&from).clone());
+            let limit = self.paces.limit(name, &pace, bound);
             let offer = source.next(&from, &limit).await.map_err(|error| error.at("source", name))?;
+            // Whoever wants to read all that is there does not wait for more.
+            let hold = pace.hold.filter(|_| up_to.is_none());
+            let offer = offer.filter(|offer| !hold.is_some_and(|hold| self.holds_back(name, source, hold, offer)));
             found |= offer.is_some();
-            let range = match offer {
+            let (range, loss) = match offer {
                 Some(offer) => {
                     latest.insert(name.clone(), offer.latest);
-                    offer.range
+                    (offer.range, offer.loss)
                 }
-                None => Range { start: from.clone(), end: from },
+                None => (Range { start: from.clone(), end: from }, Loss::default()),
             };
-            sources.insert(name.clone(), SourceEntry { range, interpretation: source.interpretation() });
+            sources.insert(name.clone(), SourceEntry { range, interpretation: source.interpretation(), loss });
         }
         if !found {
             return Ok(None);
@@ -78,6 +82,13 @@ impl MicroBatch {
             sources,
         };
         Ok(Some(Planned { body, revision: position.revision, latest }))
+    }
+
+    /// Whether what a source offers waits for more. What is lost is logged at once.
+    fn holds_back(&self, name: &str, source: &Arc<dyn Source>, hold: Hold, offer: &Offer) -> bool {
+        let waiting = source.rows_between(&offer.range.start, &offer.latest);
+        let now = self.clock.elapsed();
+        offer.loss.is_none() && waiting.is_some_and(|waiting| self.paces.holds_back(name, hold, waiting, now))
     }
 
     /// Where every source ends at this moment: what `available_now` reads up to.

@@ -18,7 +18,7 @@ use super::run::{Run, RunSettings};
 use crate::checkpoint::{Checkpoint, CheckpointSettings, Retention};
 use crate::dataflow::{SinkPlan, Spooled, sources_of, volatile_functions};
 use crate::frame::{DataFrame, name_sources};
-use crate::micro_batch::{MicroBatch, Notices, QueryPlan, Timings};
+use crate::micro_batch::{MicroBatch, Notices, Paces, QueryPlan, Timings};
 use crate::session::Session;
 use crate::trigger::Trigger;
 
@@ -186,6 +186,7 @@ impl QueryBuilder {
                 rng: context.rng,
                 kept: Mutex::default(),
                 contested: Mutex::default(),
+                paces: Paces::default(),
                 timings: Timings::default(),
                 notices,
             },

@@ -64,7 +64,10 @@ pub struct SourceProgress {
     pub input_rows_per_second: f64,
     /// Rows read per second of the trigger.
     pub processed_rows_per_second: f64,
-    /// `rowsBehindLatest`: rows that waited when the batch was planned, its own not counted.
+    /// `rowsBehindLatest`: rows that waited when the batch was planned, its own not counted; `secondsBehindLatest`: how long
+    /// they take at the speed of this batch. Kafka adds `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and
+    /// `avgOffsetsBehindLatest`, over its partitions, and `consumerGroup`, where lag is told. `dataLoss`: rows that were
+    /// gone before the batch could read them (only where the source was told to go on; absent if there were none).
     pub metrics: BTreeMap<String, String>,
 }
 
@@ -111,11 +114,14 @@ impl StreamingQueryProgress {
         if files > 0 {
             line.push_str(&format!(", {files} file{}", if files == 1 { "" } else { "s" }));
         }
-        let behind =
-            self.sources.iter().filter_map(|source| source.metrics.get("rowsBehindLatest")?.parse::<u64>().ok());
-        let behind: u64 = behind.sum();
-        if behind > 0 {
-            line.push_str(&format!(", {behind} behind"));
+        let sum = |metric: &str| -> u64 {
+            self.sources.iter().filter_map(|source| source.metrics.get(metric)?.parse::<u64>().ok()).sum()
+        };
+        for (metric, word) in [("rowsBehindLatest", "behind"), ("dataLoss", "lost")] {
+            let rows = sum(metric);
+            if rows > 0 {
+                line.push_str(&format!(", {rows} {word}"));
+            }
         }
         line
     }

@@ -85,6 +85,9 @@ impl Run {
             }
         };
         cancel.cancel();
+        for source in self.steps.query.sources.values() {
+            source.ended().await;
+        }
         self.release_clients();
         let ended = match ended {
             // Who asks a query to stop that waits for its broker does not ask why it waits.
@@ -126,6 +129,7 @@ impl Run {
         };
         position =
             self.retry("Getting offsets from the sources", |steps| steps.start_sources(position.clone())).await?;
+        self.steps.tell_sources(&position).await;
         let mut beat = Beat::new(self.interval());
         let mut up_to = None;
         if self.settings.trigger == Trigger::AvailableNow {
@@ -310,10 +314,20 @@ impl Run {
             let end = committed.position.offsets.get(name);
             let latest = committed.latest.get(name);
             let mut metrics = BTreeMap::new();
-            if let (Some(end), Some(latest)) = (end, latest)
-                && let Some(behind) = source.rows_between(end, latest)
-            {
-                metrics.insert("rowsBehindLatest".to_owned(), behind.to_string());
+            if let (Some(end), Some(latest)) = (end, latest) {
+                metrics = source.metrics(end, latest);
+                if let Some(behind) = source.rows_between(end, latest) {
+                    metrics.insert("rowsBehindLatest".to_owned(), behind.to_string());
+                    metrics.insert("secondsBehindLatest".to_owned(), seconds(behind, speed(rows)));
+                }
+            }
+            for warning in source.warnings() {
+                self.steps.notices.warn(&format!("source \"{name}\": {warning}"));
+            }
+            if let Some(loss) = committed.losses.get(name).filter(|loss| !loss.is_none()) {
+                metrics.insert("dataLoss".to_owned(), loss.rows.to_string());
+                let (batch_id, rows, why) = (committed.batch_id, loss.rows, loss.why.join("; "));
+                self.steps.notices.warn(&format!("batch {batch_id}: {rows} rows of source \"{name}\" are lost: {why}"));
             }
             SourceProgress {
                 name: name.clone(),
@@ -370,6 +384,15 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
     Error::new(code::BUG, format!("the query's driver panicked: {text}"))
+}
+
+/// How long rows take at this many a second, in seconds with one decimal; without a speed only none take no time.
+fn seconds(rows: u64, rows_per_second: f64) -> String {
+    match rows {
+        0 => "0.0".to_owned(),
+        _ if rows_per_second <= 0.0 => "unknown".to_owned(),
+        rows => format!("{:.1}", rows as f64 / rows_per_second),
+    }
 }
 
 /// Rounded to one decimal, as Spark prints rates.
