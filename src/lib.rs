@@ -43,7 +43,7 @@ pub use tidemill_runtime::query::{
     DataStreamWriter, QueryBuilder, SinkProgress, SourceProgress, StreamingQuery, StreamingQueryProgress,
     StreamingQueryStatus,
 };
-pub use tidemill_runtime::session::{DataStreamReader, Session, SessionBuilder};
+pub use tidemill_runtime::session::{DataFrameReader, DataStreamReader, Session, SessionBuilder};
 pub use tidemill_runtime::trigger::Trigger;
 pub use tidemill_sinks::{Console, MemorySink, Noop, Parquet};
 

@@ -220,7 +220,7 @@ async fn a_query_starts_at_a_time() {
         assert_eq!(start(begin.clone(), without).await.unwrap(), expected, "{begin:?}");
     }
     let half = Start::Timestamps([(story.topic.clone(), [(0, 5)].into())].into());
-    for (begin, words) in [(Start::Timestamp(2000), "no row as late as 2000"), (half, "does not name")] {
+    for (begin, words) in [(Start::Timestamp(2000), "no row as late as 2000"), (half, "do not name")] {
         let refused = start(begin, error).await.expect_err("refused");
         assert_eq!(refused.exit_code(), 78, "{refused:?}");
         assert!(refused.to_string().contains(words), "{refused}");
@@ -386,4 +386,80 @@ async fn lag_that_tools_see_is_that_of_progress() {
     story.finish(story.kafka().commit_to_group(false)).await.unwrap();
     let seen = tools::describe_group(story.broker.bootstrap(), group);
     assert_eq!(seen.iter().map(|lag| lag.lag).sum::<u64>(), 100, "nothing was told");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_read_gives_the_rows_of_its_range_as_often_as_it_is_read() {
+    let story = Story::new("static", 2);
+    let loader = Loader::new(story.broker.bootstrap());
+    for partition in [0, 1] {
+        let record = |at: i64| Record { value: Some(b"x"), timestamp_ms: Some(1000 * at), ..Record::default() };
+        let records: Vec<_> = (1..11).map(record).collect();
+        loader.send(&story.topic, partition, &records);
+    }
+    let read = |options: &[(&str, String)]| {
+        let read = story.session.read().format("kafka").option("kafka.bootstrap.servers", story.broker.bootstrap());
+        let read =
+            options.iter().fold(read.option("subscribe", &story.topic), |read, (name, value)| read.option(name, value));
+        read.load()
+    };
+    let count = async |frame: DataFrame| -> u64 {
+        frame.select(["partition"]).collect().await.unwrap().iter().map(|rows| rows.num_rows() as u64).sum()
+    };
+    let whole = read(&[]).await.unwrap();
+    assert!(!whole.is_streaming());
+    assert_eq!(count(whole.clone()).await, 20);
+    // What comes later is not in it, however often it is read.
+    loader.send(&story.topic, 0, &[Record { value: Some(b"late"), timestamp_ms: Some(99_000), ..Record::default() }]);
+    assert_eq!(count(whole.clone()).await, 20);
+    let by_partition = |first: i64, second: i64| format!(r#"{{"{}":{{"0":{first},"1":{second}}}}}"#, story.topic);
+    for (options, expected) in [
+        (vec![("endingOffsets", by_partition(3, -1))], 13),
+        (vec![("startingOffsets", by_partition(5, -2)), ("endingOffsets", by_partition(8, 4))], 7),
+        (vec![("startingTimestamp", "4000".to_owned()), ("endingTimestamp", "6000".to_owned())], 4),
+        (vec![("endingOffsetsByTimestamp", by_partition(2000, 500_000))], 11),
+        (vec![("minPartitions", "5".to_owned()), ("endingOffsets", by_partition(10, 10))], 20),
+    ] {
+        assert_eq!(count(read(&options).await.unwrap()).await, expected, "{options:?}");
+    }
+    let sum = whole.select_expr(["\"offset\" * 2 AS double"]).filter(col("double").gt(lit(10)));
+    assert_eq!(sum.collect().await.unwrap().iter().map(|rows| rows.num_rows()).sum::<usize>(), 8);
+    for (options, words) in [
+        (vec![("endingOffsets", by_partition(99, 1))], "beyond its end"),
+        (
+            vec![("startingOffsets", by_partition(5, 5)), ("endingOffsets", by_partition(4, 9))],
+            "starts at 5 and ends at 4",
+        ),
+        (vec![("endingOffsets", format!(r#"{{"{}":{{"0":1}}}}"#, story.topic))], "do not name"),
+    ] {
+        let error = read(&options).await.expect_err("refused");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let error = story.session.read().format("rate").load().await.expect_err("a stream alone");
+    assert_eq!(error.code(), code::USAGE, "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backfill_reads_up_to_its_end_and_resumes() {
+    let story = Story::new("backfill", 1);
+    story.load(1, 0..100);
+    let place = |offset| Start::Offsets([(story.topic.clone(), [(0, offset)].into())].into());
+    let kafka = || story.brokers().topic(&story.topic).between(place(10)..place(60)).max_offsets_per_trigger(20);
+    // Stopped after its first batch, it goes on where it was.
+    let query = story.start(kafka(), Trigger::processing_time(Duration::from_secs(3600))).await.unwrap();
+    tokio::time::timeout(BOUND, query.await_batch(tidemill::BatchId(0))).await.expect("it gets on").unwrap();
+    assert_eq!(query.last_progress().unwrap().sources[0].metrics["rowsBehindLatest"], "30", "of its range");
+    query.stop().await.unwrap();
+    assert_eq!(story.landed(), pairs(0, 10..30));
+    story.finish(kafka()).await.unwrap();
+    assert_eq!(story.landed(), pairs(0, 10..60));
+    // Nothing is left, and rows that come later are not its own.
+    story.load(1, 100..120);
+    assert_eq!(story.finish(kafka()).await.unwrap().len(), 0);
+    // An end that is not there yet is waited for.
+    let further = || story.brokers().topic(&story.topic).between(place(10)..place(130));
+    story.finish(further()).await.unwrap();
+    story.load(1, 120..150);
+    story.finish(further()).await.unwrap();
+    assert_eq!(story.landed(), pairs(0, 10..130));
 }

@@ -25,7 +25,8 @@ pub(super) const FORMAT: &str = "kafka";
 /// `assign()` demands a group id: it is never joined. Groups to which positions are committed begin with it.
 const PLACEHOLDER_GROUP: &str = "tidemill";
 
-/// Where a query without a checkpoint starts. Partitions that appear later are always read from their first row.
+/// Where a query without a checkpoint starts, or a static read starts or ends. Partitions that appear later in a stream are
+/// always read from their first row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Start {
@@ -169,6 +170,10 @@ impl Portions {
 pub(super) struct KafkaConfig {
     pub(super) subscription: Subscription,
     pub(super) start: Start,
+    /// Whether it is read once, and not as a stream.
+    pub(super) is_static: bool,
+    /// Where it ends: none for a stream without an end, and for a static read of what is there.
+    pub(super) end: Option<Start>,
     pub(super) without_match: WithoutMatch,
     pub(super) portions: Portions,
     /// What the group begins with to which positions are committed, unless it is named.

@@ -53,7 +53,12 @@ impl SourceFormat for KafkaFormat {
     }
 
     async fn open(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>> {
-        let config = Kafka::from_options(options)?.resolve(&context.vault)?;
+        let config = Kafka::from_options(options, false)?.resolve(&context.vault, false)?;
+        Ok(Arc::new(source::KafkaSource::open(config, context).await?))
+    }
+
+    async fn open_static(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>> {
+        let config = Kafka::from_options(options, true)?.resolve(&context.vault, true)?;
         Ok(Arc::new(source::KafkaSource::open(config, context).await?))
     }
 

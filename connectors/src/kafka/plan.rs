@@ -62,6 +62,8 @@ fn passing(error: Error) -> Doubt {
 pub(super) struct Rules<'a> {
     /// What is read.
     pub(super) subscription: &'a Subscription,
+    /// Where the source ends, if it has an end.
+    pub(super) end: Option<&'a KafkaOffsets>,
     /// Whether the query goes on after a loss.
     pub(super) tolerant: bool,
     /// Whether it was asked often enough that a reply is believed.
@@ -170,6 +172,9 @@ pub(super) fn offer(
                 known.id.get_or_insert_with(|| id.clone());
             }
         }
+    }
+    if let Some(end) = rules.end {
+        clamp(&mut latest, &start, end);
     }
     let mut end = latest.clone();
     if let Some(up_to) = &up_to {
@@ -378,6 +383,19 @@ fn cut<'a>(pieces: Vec<Piece<'a>>, portions: &Portions) -> Vec<Piece<'a>> {
     let (rest, rows) = (wanted.saturating_sub(whole).max(1), total(&large));
     let count = |piece: &Piece<'_>| if stays(piece) { 1 } else { share(piece, rows, rest) };
     pieces.into_iter().flat_map(|piece| piece.cut(count(&piece))).collect()
+}
+
+/// A static read must not end before it starts, nor have a partition at one end alone.
+pub(super) fn check_bounds(start: &KafkaOffsets, end: &KafkaOffsets) -> Result<()> {
+    for (topic, partition, stop) in end.iter() {
+        let begin = start.get(topic, partition).map(|begin| begin.next);
+        if begin.is_none_or(|begin| begin > stop.next) {
+            let begin = begin.map_or("nowhere".to_owned(), |begin| format!("at {begin}"));
+            let what = format!("the read of {topic}-{partition} starts {begin} and ends at {}", stop.next);
+            return Err(Error::new(code::INVALID_OPTION, what).fix("let it end where it starts, or behind it"));
+        }
+    }
+    Ok(())
 }
 
 /// Rows between two positions. What has no start counts nothing.

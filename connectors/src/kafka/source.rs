@@ -12,6 +12,7 @@ use tidemill_core::{
     Clock, Context, Error, Offer, Offsets, Owner, Pace, Range, ReadLimit, Receipt, Result, Source, SourceSpec, Split,
     code,
 };
+use tokio::sync::OnceCell;
 
 use super::cluster::Cluster;
 use super::columns;
@@ -37,6 +38,8 @@ pub(super) struct KafkaSource {
     description: String,
     cluster: Cluster,
     clock: Arc<dyn Clock>,
+    /// Where it ends, once that was found out.
+    end: OnceCell<KafkaOffsets>,
     /// Topics and partitions that are gone, and of which that was said: not to say it with every look.
     gone: Mutex<BTreeSet<String>>,
     /// What makes the client that tells of lag …
@@ -100,8 +103,8 @@ impl KafkaSource {
         }
         let (spec, schema) = (config.spec(), columns::schema(config.include_headers));
         let clock = Arc::clone(&context.clock);
-        let (gone, lag, client) = (Mutex::default(), OnceLock::new(), (client, redactor));
-        Ok(KafkaSource { config, spec, schema, description, cluster, clock, gone, client, lag })
+        let (gone, lag, client, end) = (Mutex::default(), OnceLock::new(), (client, redactor), OnceCell::new());
+        Ok(KafkaSource { config, spec, schema, description, cluster, clock, end, gone, client, lag })
     }
 
     /// One look at the broker. `known` are the partitions that are likely there.
@@ -146,11 +149,11 @@ impl KafkaSource {
         }
     }
 
-    /// Where a new query starts in one partition.
-    fn start_of(&self, topic: &str, partition: i32, state: &PartitionState) -> Result<Position> {
+    /// Where a place is in one partition.
+    fn place_in(&self, place: &Start, topic: &str, partition: i32, state: &PartitionState) -> Result<Position> {
         let end = Position { next: state.readable, epoch: state.epoch };
         let first = Position { next: state.earliest, epoch: None };
-        let offsets = match &self.config.start {
+        let offsets = match place {
             Start::Earliest => return Ok(first),
             // Times were looked up before.
             Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) => return Ok(end),
@@ -160,14 +163,15 @@ impl KafkaSource {
         match offsets.get(topic).and_then(|partitions| partitions.get(&partition)).copied() {
             Some(Start::FIRST) => Ok(first),
             Some(Start::END) => Ok(end),
-            Some(next) if next > state.high_watermark => {
-                let what = format!("\"startingOffsets\" has {next} for {topic}-{partition}");
+            // A stream may end where nothing is yet.
+            Some(next) if next > state.high_watermark && (self.config.is_static || self.config.end.is_none()) => {
+                let what = format!("offset {next} of {topic}-{partition} is beyond its end");
                 let fix = format!("its last row is before {}", state.high_watermark);
                 Err(Error::new(code::INVALID_OPTION, what).fix(fix))
             }
             Some(next) => Ok(Position { next, epoch: None }),
             None => {
-                let what = format!("\"startingOffsets\" does not name {topic}-{partition}");
+                let what = format!("the offsets by partition do not name {topic}-{partition}");
                 Err(Error::new(code::INVALID_OPTION, what).fix(fix))
             }
         }
@@ -195,17 +199,18 @@ impl KafkaSource {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The start of a new query at given times. `ends` has every partition, with its end.
-    async fn start_at_times(&self, ends: KafkaOffsets) -> Result<Offsets> {
+    /// The first rows that are as late as given times. `ends` has every partition, with its end, where a partition without
+    /// such a row may stay.
+    async fn at_times(&self, place: &Start, ends: KafkaOffsets, may_stay: bool) -> Result<KafkaOffsets> {
         let mut wanted = Vec::new();
         for (topic, partition, _) in ends.iter() {
-            let time_ms = match &self.config.start {
+            let time_ms = match place {
                 Start::Timestamps(times) => times.get(topic).and_then(|times| times.get(&partition)).copied(),
                 Start::Timestamp(time_ms) => Some(*time_ms),
                 _ => None,
             };
             let Some(time_ms) = time_ms else {
-                let what = format!("\"startingOffsetsByTimestamp\" does not name {topic}-{partition}");
+                let what = format!("the times by partition do not name {topic}-{partition}");
                 return Err(Error::new(code::INVALID_OPTION, what).fix("name every partition, with a time"));
             };
             wanted.push((topic.to_owned(), partition, time_ms));
@@ -215,7 +220,7 @@ impl KafkaSource {
         for (topic, partition, time_ms) in wanted {
             match found.get(&(topic.clone(), partition)) {
                 Some(position) => start.set(&topic, partition, *position),
-                None if self.config.without_match == WithoutMatch::Latest => {}
+                None if may_stay => {}
                 None => {
                     let what = format!("{topic}-{partition} has no row as late as {time_ms} ms since 1970");
                     return Err(Error::new(code::INVALID_OPTION, what).fix(
@@ -224,11 +229,30 @@ impl KafkaSource {
                 }
             }
         }
-        Ok(start.encode())
+        Ok(start)
     }
 
-    /// The start of a new query, if the reply holds every partition.
-    fn decide_start(&self, snapshot: Snapshot) -> Result<Offsets, Doubt> {
+    /// Where the source ends, found out once.
+    async fn end(&self) -> Result<Option<&KafkaOffsets>> {
+        let Some(place) = &self.config.end else { return Ok(None) };
+        let end = self.end.get_or_try_init(|| async {
+            let nowhere = KafkaOffsets::new();
+            let ends = self.until_certain(&nowhere, |snapshot, _| self.decide(&Start::Latest, snapshot)).await?;
+            match place {
+                Start::Timestamp(_) | Start::Timestamps(_) => self.at_times(place, ends, self.ends_at_latest()).await,
+                _ => self.until_certain(&nowhere, |snapshot, _| self.decide(place, snapshot)).await,
+            }
+        });
+        Ok(Some(end.await?))
+    }
+
+    /// Whether a partition without a row as late as the end ends where it ends now: not in a stream, where that moves.
+    fn ends_at_latest(&self) -> bool {
+        self.config.is_static || self.config.without_match == WithoutMatch::Latest
+    }
+
+    /// A place in every partition, if the reply holds every partition. Times are not looked up: they are at the end.
+    fn decide(&self, place: &Start, snapshot: Snapshot) -> Result<KafkaOffsets, Doubt> {
         let passing = |error| Doubt { error, passing: true };
         if let Some(error) = snapshot.without_offsets {
             return Err(passing(error));
@@ -242,14 +266,14 @@ impl KafkaSource {
         for (topic, state) in &snapshot.topics {
             for (partition, state) in &state.partitions {
                 if self.config.subscription.takes(topic, *partition) {
-                    offsets.set(topic, *partition, self.start_of(topic, *partition, state)?);
+                    offsets.set(topic, *partition, self.place_in(place, topic, *partition, state)?);
                 }
             }
             if let Some(known) = offsets.topics.get_mut(topic) {
                 known.id = state.id.clone();
             }
         }
-        Ok(offsets.encode())
+        Ok(offsets)
     }
 }
 
@@ -276,11 +300,28 @@ impl Source for KafkaSource {
     }
 
     async fn initial(&self) -> Result<Offsets> {
-        let start = self.until_certain(&KafkaOffsets::new(), |snapshot, _| self.decide_start(snapshot)).await?;
-        match &self.config.start {
-            Start::Timestamp(_) | Start::Timestamps(_) => self.start_at_times(KafkaOffsets::decode(&start)?).await,
-            _ => Ok(start),
-        }
+        let place = &self.config.start;
+        let start = self.until_certain(&KafkaOffsets::new(), |snapshot, _| self.decide(place, snapshot)).await?;
+        let start = match place {
+            Start::Timestamp(_) | Start::Timestamps(_) => {
+                self.at_times(place, start, self.config.without_match == WithoutMatch::Latest).await?
+            }
+            _ => start,
+        };
+        Ok(start.encode())
+    }
+
+    async fn bounds(&self) -> Result<Range> {
+        let start = self.initial().await?;
+        let end = match self.end().await? {
+            Some(end) => end.encode(),
+            None => {
+                let ends = |snapshot, _| self.decide(&Start::Latest, snapshot);
+                self.until_certain(&KafkaOffsets::new(), ends).await?.encode()
+            }
+        };
+        plan::check_bounds(&KafkaOffsets::decode(&start)?, &KafkaOffsets::decode(&end)?)?;
+        Ok(Range { start, end })
     }
 
     fn start_moves(&self) -> bool {
@@ -297,7 +338,8 @@ impl Source for KafkaSource {
         let subscription = &self.config.subscription;
         let tolerant = !self.config.fail_on_data_loss;
         let gone = self.gone().clone();
-        let rules = |certain| Rules { subscription, tolerant, certain, gone: gone.clone() };
+        let end = self.end().await?;
+        let rules = |certain| Rules { subscription, end, tolerant, certain, gone: gone.clone() };
         let decide = |snapshot, certain| plan::offer(&known, snapshot, &rules(certain), limit);
         let decided = self.until_certain(&known, decide).await?;
         for gone in &decided.gone {

@@ -76,6 +76,13 @@ pub trait SourceFormat: Send + Sync + Debug {
     /// Builds a source from options in string form. Takes every option and ends with [`Options::finish`].
     async fn open(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>>;
 
+    /// The same for a static read, which has an end. Most sources are streams alone.
+    async fn open_static(&self, options: Options, context: &Context) -> Result<Arc<dyn Source>> {
+        let _ = (options, context);
+        Err(Error::new(code::USAGE, format!("the format \"{}\" has no static reads", self.name()))
+            .fix("read it as a stream, with read_stream()"))
+    }
+
     /// Builds the task's side from a spec.
     fn reader(&self, spec: &SourceSpec, context: &Context) -> Result<Arc<dyn SourceReader>>;
 }
@@ -99,6 +106,15 @@ pub trait SinkFormat: Send + Sync + Debug {
 pub trait SourceBuilder: Send {
     /// Builds it.
     async fn build(self, context: &Context) -> Result<Arc<dyn Source>>;
+
+    /// Builds it for a static read, which has an end. Most sources are streams alone.
+    async fn build_static(self, context: &Context) -> Result<Arc<dyn Source>>
+    where
+        Self: Sized,
+    {
+        let _ = context;
+        Err(Error::new(code::USAGE, "this source has no static reads").fix("read it as a stream, with stream(…)"))
+    }
 }
 
 /// A typed builder of a sink, such as `Parquet::table(…)`.

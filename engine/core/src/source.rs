@@ -132,6 +132,14 @@ pub trait Source: Send + Sync + Debug {
     /// logged.
     async fn initial(&self) -> Result<Offsets>;
 
+    /// What a static read reads: from where it starts to where it ends, as they are now. Without an end of its own, what is
+    /// there.
+    async fn bounds(&self) -> Result<Range> {
+        let start = self.initial().await?;
+        let offer = self.next(&start, &ReadLimit::default()).await?;
+        Ok(offer.map_or_else(|| Range { start: start.clone(), end: start }, |offer| offer.range))
+    }
+
     /// Whether [`Source::initial`] answers something else the later it is asked, so that rows in between would never be
     /// read (Kafka: `latest`). Such a start is logged at once, with a batch that may be empty.
     fn start_moves(&self) -> bool {

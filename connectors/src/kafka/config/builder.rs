@@ -28,7 +28,9 @@ pub struct Kafka {
     topics: BTreeSet<String>,
     pub(super) assigned: BTreeMap<String, BTreeSet<i32>>,
     pub(super) pattern: Option<String>,
-    pub(super) start: Start,
+    /// None: where a stream, or a static read, starts by default.
+    pub(super) start: Option<Start>,
+    pub(super) end: Option<Start>,
     pub(super) without_match: WithoutMatch,
     pub(super) portions: Portions,
     pub(super) fail_on_data_loss: bool,
@@ -54,7 +56,8 @@ impl Kafka {
             topics: BTreeSet::new(),
             assigned: BTreeMap::new(),
             pattern: None,
-            start: Start::default(),
+            start: None,
+            end: None,
             without_match: WithoutMatch::default(),
             portions: Portions { max_delay_ms: MAX_DELAY.as_millis() as u64, ..Portions::default() },
             fail_on_data_loss: true,
@@ -96,10 +99,27 @@ impl Kafka {
         self
     }
 
-    /// Where a query without a checkpoint starts; [`Start::Latest`] by default.
+    /// Where a query without a checkpoint starts; [`Start::Latest`] by default, [`Start::Earliest`] for a static read.
     #[must_use]
     pub fn start(mut self, start: Start) -> Self {
-        self.start = start;
+        self.start = Some(start);
+        self
+    }
+
+    /// Reads from where the range starts up to where it ends, and nothing beyond. A stream of it is a backfill: a query of
+    /// its own that resumes where it was, gives each row once and, with the trigger `available_now`, ends. As a stream must
+    /// know its end at every start, it is given by offsets or by times.
+    ///
+    /// ```
+    /// use tidemill_connectors::{Kafka, Start};
+    ///
+    /// let one_day = Start::Timestamp(1_764_460_800_000)..Start::Timestamp(1_764_547_200_000);
+    /// let backfill = Kafka::brokers("broker1:9092").topic("sensor-data").between(one_day);
+    /// # let _ = backfill;
+    /// ```
+    #[must_use]
+    pub fn between(mut self, range: std::ops::Range<Start>) -> Self {
+        (self.start, self.end) = (Some(range.start), Some(range.end));
         self
     }
 
@@ -236,19 +256,27 @@ impl Kafka {
 
     /// Checks everything that can be checked without a broker. Values that are not known to be harmless go to the
     /// vault.
-    pub(in crate::kafka) fn resolve(self, vault: &Vault) -> Result<KafkaConfig> {
+    pub(in crate::kafka) fn resolve(self, vault: &Vault, is_static: bool) -> Result<KafkaConfig> {
         let subscription = self.subscription()?;
         self.portions.check()?;
-        match &self.start {
-            Start::Offsets(topics) => {
-                check_start(&subscription, topics, "starting offset", Start::FIRST)?;
-            }
-            Start::Timestamps(topics) => check_start(&subscription, topics, "starting timestamp", 0)?,
-            Start::Timestamp(time) if *time < 0 => {
-                return Err(Error::new(code::INVALID_OPTION, format!("option \"startingTimestamp\" is \"{time}\""))
-                    .fix("it takes milliseconds since 1970"));
-            }
-            _ => {}
+        let default = || if is_static { Start::Earliest } else { Start::Latest };
+        let start = self.start.unwrap_or_else(default);
+        check_place(&subscription, &start, "starting", Start::FIRST)?;
+        if let Some(end) = &self.end {
+            check_place(&subscription, end, "ending", Start::END)?;
+        }
+        let moves = |place: &Start| match place {
+            Start::Latest => true,
+            Start::Offsets(topics) => topics.values().flat_map(|at| at.values()).any(|at| *at == Start::END),
+            _ => false,
+        };
+        if is_static && moves(&start) {
+            return Err(Error::new(code::INVALID_OPTION, "a static read cannot start at the latest row")
+                .fix("start it at earliest, at offsets or at a time"));
+        }
+        if !is_static && self.end.as_ref().is_some_and(moves) {
+            return Err(Error::new(code::INVALID_OPTION, "a stream cannot end at the latest row, which moves")
+                .fix("end it at offsets or at a time, or use the trigger available_now without an end"));
         }
         let mut isolation = Isolation::default();
         let (mut open, mut kept) = (BTreeMap::new(), BTreeMap::new());
@@ -273,7 +301,9 @@ impl Kafka {
         }
         let config = KafkaConfig {
             subscription,
-            start: self.start,
+            start,
+            is_static,
+            end: self.end,
             without_match: self.without_match,
             portions: self.portions,
             fail_on_data_loss: self.fail_on_data_loss,
@@ -292,7 +322,12 @@ impl Kafka {
 #[async_trait]
 impl SourceBuilder for Kafka {
     async fn build(self, context: &Context) -> Result<Arc<dyn Source>> {
-        let config = self.resolve(&context.vault)?;
+        let config = self.resolve(&context.vault, false)?;
+        Ok(Arc::new(KafkaSource::open(config, context).await?))
+    }
+
+    async fn build_static(self, context: &Context) -> Result<Arc<dyn Source>> {
+        let config = self.resolve(&context.vault, true)?;
         Ok(Arc::new(KafkaSource::open(config, context).await?))
     }
 }
@@ -325,6 +360,23 @@ fn check_servers(servers: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A place must be one: `least` is the least number that stands for an offset.
+fn check_place(subscription: &Subscription, place: &Start, word: &str, least: i64) -> Result<()> {
+    match place {
+        Start::Offsets(topics) => check_start(subscription, topics, &format!("{word} offset"), least),
+        Start::Timestamps(topics) => check_start(subscription, topics, &format!("{word} timestamp"), 0),
+        Start::Timestamp(time) if *time < 0 => {
+            Err(Error::new(code::INVALID_OPTION, format!("option \"{word}Timestamp\" is \"{time}\""))
+                .fix("it takes milliseconds since 1970"))
+        }
+        Start::Earliest if least == Start::END => {
+            Err(Error::new(code::INVALID_OPTION, "a read cannot end at the earliest row")
+                .fix("end it at latest, at offsets or at a time"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Numbers by partition must not be below the least that there may be, and of partitions that are read.

@@ -2,11 +2,22 @@
 
 use tidemill_core::options::Applies;
 use tidemill_core::{Error, OptionDoc, Options, Result, code};
+use tracing::warn;
 
 use super::{Bounds, Kafka, Portions, Start, WithoutMatch, builder};
 
-/// Options of Spark's that a stream cannot have.
-const BATCH_ONLY: &[&str] = &["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"];
+/// Options that a stream cannot have.
+const STATIC_ONLY: &[&str] = &["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"];
+
+/// Options that say nothing to a static read.
+const STREAM_ONLY: &[&str] = &[
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "commitToGroup",
+    "groupIdPrefix",
+];
 
 const COUNT: &str = "a positive whole number";
 const MILLIS: &str = "a number of milliseconds";
@@ -49,7 +60,7 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
     OptionDoc {
         name: "startingOffsets",
         takes: "earliest, latest, or JSON: {\"topic\":{\"0\":450,\"1\":-2}} (-2 earliest, -1 latest)",
-        default: "latest",
+        default: "latest (stream), earliest (batch)",
         applies: Applies::Both,
         spark: "startingOffsets",
         meaning: "Where a query without a checkpoint starts. In JSON every partition must be named. Partitions that appear \
@@ -79,6 +90,31 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
         applies: Applies::Both,
         spark: "startingOffsetsByTimestampStrategy",
         meaning: "What happens to a partition without a row as late as its timestamp: an error, or it starts at its end.",
+    },
+    OptionDoc {
+        name: "endingOffsets",
+        takes: "latest, or JSON: {\"topic\":{\"0\":450,\"1\":-1}} (-1 latest)",
+        default: "latest",
+        applies: Applies::Batch,
+        spark: "endingOffsets",
+        meaning: "Where a static read ends: before this offset.",
+    },
+    OptionDoc {
+        name: "endingTimestamp",
+        takes: "milliseconds since 1970",
+        default: "",
+        applies: Applies::Batch,
+        spark: "endingTimestamp",
+        meaning: "Ends before the first row that is as late, in every partition; at its end in one without such a row. Goes \
+                  before `endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
+    },
+    OptionDoc {
+        name: "endingOffsetsByTimestamp",
+        takes: "JSON: {\"topic\":{\"0\":1700000000000}}",
+        default: "",
+        applies: Applies::Batch,
+        spark: "endingOffsetsByTimestamp",
+        meaning: "The same with a time for each partition, all of which must be named.",
     },
     OptionDoc {
         name: "maxOffsetsPerTrigger",
@@ -152,7 +188,7 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
         name: "groupIdPrefix",
         takes: "a text",
         default: "tidemill",
-        applies: Applies::Both,
+        applies: Applies::Stream,
         spark: "groupIdPrefix (spark-kafka-source)",
         meaning: "What the name of the consumer group begins with to which positions are committed. The query's id and the \
                   source's name follow.",
@@ -230,11 +266,17 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
 
 impl Kafka {
     /// The same, from options in string form.
-    pub(in crate::kafka) fn from_options(mut options: Options) -> Result<Self> {
-        for name in BATCH_ONLY {
-            if options.contains(name) {
+    pub(in crate::kafka) fn from_options(mut options: Options, is_static: bool) -> Result<Self> {
+        for name in STREAM_ONLY {
+            if is_static && options.take(name).is_some() {
+                // As in Spark: what fits a stream is no error in a read of the same topic.
+                warn!("option \"{name}\" has no effect on a static read");
+            }
+        }
+        for name in STATIC_ONLY {
+            if !is_static && options.contains(name) {
                 return Err(Error::new(code::INVALID_OPTION, format!("option \"{name}\" is not for a stream"))
-                    .fix("a stream ends with the trigger available_now, or when it is stopped"));
+                    .fix("a stream ends with the trigger available_now, or when it is stopped; read() takes it"));
             }
         }
         let servers = options.require("kafka.bootstrap.servers", "the brokers, as \"host:port,host:port\"")?;
@@ -246,15 +288,10 @@ impl Kafka {
         let assigned = options.parse_with("assign", form, |text| serde_json::from_str(text).ok())?;
         kafka.assigned = assigned.unwrap_or_default();
         kafka.pattern = options.take("subscribePattern");
-        // All are read, so that none of them passes unseen; the first that is there counts.
-        let form = "milliseconds since 1970";
-        let timestamp = options.parse("startingTimestamp", form)?.map(Start::Timestamp);
-        let form = "times as JSON, such as {\"sensor-data\":{\"0\":1700000000000}}";
-        let read = |text: &str| serde_json::from_str(text).ok().map(Start::Timestamps);
-        let timestamps = options.parse_with("startingOffsetsByTimestamp", form, read)?;
-        let form = "earliest, latest, or offsets as JSON, such as {\"sensor-data\":{\"0\":450,\"1\":-2}}";
-        let offsets = options.parse_with("startingOffsets", form, parse_start)?;
-        kafka.start = timestamp.or(timestamps).or(offsets).unwrap_or_default();
+        kafka.start = place(&mut options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")?;
+        if is_static {
+            kafka.end = place(&mut options, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")?;
+        }
         let strategy = options.parse_with("startingOffsetsByTimestampStrategy", "error or latest", parse_strategy)?;
         kafka.without_match = strategy.unwrap_or_default();
         let (min_offsets, max_delay) =
@@ -285,6 +322,17 @@ impl Kafka {
         options.finish("the kafka source")?;
         Ok(kafka)
     }
+}
+
+/// A place to start or to end, said in one of three ways. All are read, so that none of them passes unseen; the first that
+/// is there counts.
+fn place(options: &mut Options, time: &str, times: &str, offsets: &str) -> Result<Option<Start>> {
+    let time = options.parse(time, "milliseconds since 1970")?.map(Start::Timestamp);
+    let form = "times as JSON, such as {\"sensor-data\":{\"0\":1700000000000}}";
+    let times = options.parse_with(times, form, |text| serde_json::from_str(text).ok().map(Start::Timestamps))?;
+    let form = "earliest, latest, or offsets as JSON, such as {\"sensor-data\":{\"0\":450,\"1\":-2}}";
+    let offsets = options.parse_with(offsets, form, parse_start)?;
+    Ok(time.or(times).or(offsets))
 }
 
 fn parse_start(text: &str) -> Option<Start> {

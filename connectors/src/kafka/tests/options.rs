@@ -24,7 +24,7 @@ fn options(given: &[(&str, &str)]) -> Options {
 }
 
 fn resolve(given: &[(&str, &str)], vault: &Vault) -> Result<KafkaConfig> {
-    Kafka::from_options(options(given))?.resolve(vault)
+    Kafka::from_options(options(given), false)?.resolve(vault, false)
 }
 
 fn refused(given: &[(&str, &str)]) -> Error {
@@ -69,7 +69,7 @@ fn both_forms_make_the_same_spec() {
         .property("client.id", "me")
         .secret_property("sasl.password", Secret::new(CANARY));
     let text = resolve(&given, &text).unwrap();
-    assert_eq!(text.spec(), builder.resolve(&typed).unwrap().spec());
+    assert_eq!(text.spec(), builder.resolve(&typed, false).unwrap().spec());
     assert_eq!(KafkaConfig::from_spec(&text.spec()).unwrap(), text);
     assert_eq!(text.isolation, Isolation::ReadUncommitted);
 }
@@ -95,7 +95,7 @@ fn addresses_that_the_library_would_misread_are_refused_at_once() {
         assert_eq!(error.code(), code::INVALID_OPTION, "{servers}: {error}");
     }
     assert_eq!(
-        Kafka::brokers("b").topic(" ").resolve(&Vault::default()).expect_err("no name").code(),
+        Kafka::brokers("b").topic(" ").resolve(&Vault::default(), false).expect_err("no name").code(),
         code::INVALID_OPTION
     );
 }
@@ -115,7 +115,7 @@ fn assigned_partitions_are_read_from_json() {
     let mut given = Options::new();
     given.set("kafka.bootstrap.servers", "127.0.0.1:1");
     given.set("assign", r#"{"t":[2,0]}"#);
-    let config = Kafka::from_options(given).unwrap().resolve(&Vault::default()).unwrap();
+    let config = Kafka::from_options(given, false).unwrap().resolve(&Vault::default(), false).unwrap();
     let expected = BTreeMap::from([("t".to_owned(), [0, 2].into())]);
     assert_eq!(config.subscription, Subscription::Assign(expected));
 }
@@ -162,9 +162,10 @@ fn wrong_options_are_refused_with_what_to_do() {
     }
     let mut nothing = Options::new();
     nothing.set("kafka.bootstrap.servers", "127.0.0.1:1");
-    let error = Kafka::from_options(nothing).and_then(|kafka| kafka.resolve(&Vault::default())).unwrap_err();
+    let error =
+        Kafka::from_options(nothing, false).and_then(|kafka| kafka.resolve(&Vault::default(), false)).unwrap_err();
     assert_eq!(error.code(), code::MISSING_OPTION);
-    let error = Kafka::from_options(Options::new()).unwrap_err();
+    let error = Kafka::from_options(Options::new(), false).unwrap_err();
     assert!(error.to_string().contains("kafka.bootstrap.servers"), "{error}");
 }
 
@@ -183,14 +184,40 @@ fn the_first_of_the_ways_to_start_counts() {
 }
 
 #[test]
+fn a_static_read_has_an_end_and_a_stream_may_have_one() {
+    let read = |given: &[(&str, &str)]| {
+        Kafka::from_options(options(given), true).and_then(|kafka| kafka.resolve(&Vault::default(), true))
+    };
+    let plain = read(&[("maxOffsetsPerTrigger", "5")]).expect("what fits a stream is no error");
+    assert_eq!((plain.start, plain.end, plain.portions.max_offsets), (Start::Earliest, None, None));
+    let by_time = read(&[("endingTimestamp", "7"), ("endingOffsets", "latest")]).expect("read");
+    assert_eq!(by_time.end, Some(Start::Timestamp(7)));
+    for (name, value) in [
+        ("startingOffsets", "latest"),
+        ("startingOffsets", r#"{"t":{"0":-1}}"#),
+        ("endingOffsets", "earliest"),
+        ("endingOffsets", r#"{"t":{"0":-2}}"#),
+        ("endingOffsetsByTimestamp", r#"{"other":{"0":5}}"#),
+        ("endingTimestamp", "-1"),
+    ] {
+        assert_eq!(read(&[(name, value)]).expect_err(value).code(), code::INVALID_OPTION, "{name} {value}");
+    }
+    let stream = |end| Kafka::brokers("b").topic("t").between(Start::Earliest..end).resolve(&Vault::default(), false);
+    assert!(stream(Start::Offsets([("t".to_owned(), [(0, 5)].into())].into())).is_ok());
+    for end in [Start::Latest, Start::Earliest, Start::Offsets([("t".to_owned(), [(0, Start::END)].into())].into())] {
+        assert_eq!(stream(end.clone()).expect_err("refused").code(), code::INVALID_OPTION, "{end:?}");
+    }
+}
+
+#[test]
 fn a_pattern_is_read_and_survives_its_spec() {
     let mut given = Options::new();
     given.set("kafka.bootstrap.servers", "127.0.0.1:1");
     given.set("subscribepattern", "sensor-[0-9]+");
-    let config = Kafka::from_options(given).unwrap().resolve(&Vault::default()).unwrap();
+    let config = Kafka::from_options(given, false).unwrap().resolve(&Vault::default(), false).unwrap();
     assert!(config.subscription.takes("sensor-12", 3) && !config.subscription.takes("sensor-x", 0));
     assert_eq!(KafkaConfig::from_spec(&config.spec()).unwrap(), config);
-    let broken = Kafka::brokers("b").topic_pattern("a(").resolve(&Vault::default()).expect_err("refused");
+    let broken = Kafka::brokers("b").topic_pattern("a(").resolve(&Vault::default(), false).expect_err("refused");
     assert!(broken.to_string().contains("regular expression"), "{broken}");
 }
 
@@ -211,20 +238,20 @@ fn a_value_from_the_environment_is_a_secret() {
 /// The documentation names what is taken, and nothing else.
 #[test]
 fn every_option_is_documented() {
-    let mut options = options(&[]);
-    let known = Kafka::from_options(options.clone()).map(|_| ()).and_then(|()| {
+    let mut listed = std::collections::BTreeSet::new();
+    for is_static in [false, true] {
+        let mut options = options(&[]);
         options.set("noSuchOption", "x");
-        Kafka::from_options(options).map(|_| ())
-    });
-    let text = known.expect_err("an unknown option").to_string();
-    let listed = text.split("it has: ").nth(1).expect("nothing is near, so all are listed");
-    let listed: Vec<&str> = listed.split(", ").collect();
+        let text = Kafka::from_options(options, is_static).expect_err("an unknown option").to_string();
+        let names = text.split("it has: ").nth(1).expect("nothing is near, so all are listed");
+        listed.extend(names.split(", ").map(str::to_owned));
+    }
     let documented: Vec<&str> = OPTIONS.iter().map(|option| option.name).collect();
     for name in &listed {
-        assert!(documented.contains(name), "\"{name}\" is not documented");
+        assert!(documented.contains(&name.as_str()), "\"{name}\" is not documented");
     }
     for name in documented.iter().filter(|name| !name.starts_with("kafka.")) {
-        assert!(listed.contains(name), "\"{name}\" is documented and not taken");
+        assert!(listed.contains(*name), "\"{name}\" is documented and not taken");
     }
 }
 
@@ -263,7 +290,7 @@ fn values_that_are_not_known_to_be_harmless_are_only_in_the_vault() {
     // Said to be secret by the user, although the name is harmless.
     let vault = Vault::default();
     let builder = Kafka::brokers("b").topic("t").secret_property("client.id", Secret::new(CANARY));
-    let config = builder.resolve(&vault).unwrap();
+    let config = builder.resolve(&vault, false).unwrap();
     assert!(!config.spec().config.to_string().contains(CANARY));
     assert_eq!(config.client(&vault).unwrap().0.get("client.id"), Some(CANARY));
 }

@@ -42,7 +42,7 @@ type Ends = Vec<(i32, i64, i64)>;
 
 fn plan(known: &KafkaOffsets, found: Snapshot, limit: &ReadLimit) -> Result<Option<Offer>, Doubt> {
     let subscription = subscription();
-    let rules = Rules { subscription: &subscription, tolerant: false, certain: true, gone: BTreeSet::new() };
+    let rules = Rules { subscription: &subscription, end: None, tolerant: false, certain: true, gone: BTreeSet::new() };
     plan::offer(known, found, &rules, limit).map(|decided| decided.offer)
 }
 
@@ -249,7 +249,7 @@ fn partitions_are_cut_as_in_spark() {
 fn tolerant(known: &KafkaOffsets, found: Snapshot, certain: bool, gone: &[&str]) -> Result<Decided, Doubt> {
     let subscription = subscription();
     let gone = gone.iter().map(|at| (*at).to_owned()).collect();
-    let rules = Rules { subscription: &subscription, tolerant: true, certain, gone };
+    let rules = Rules { subscription: &subscription, end: None, tolerant: true, certain, gone };
     plan::offer(known, found, &rules, &ReadLimit::default())
 }
 
@@ -318,7 +318,8 @@ fn what_is_gone_is_told_once_and_its_position_is_kept() {
 fn what_available_now_saw_must_stay_there_even_where_losses_are_accepted() {
     let refused = |bound: KafkaOffsets, found: Snapshot| {
         let subscription = subscription();
-        let rules = Rules { subscription: &subscription, tolerant: true, certain: true, gone: BTreeSet::new() };
+        let rules =
+            Rules { subscription: &subscription, end: None, tolerant: true, certain: true, gone: BTreeSet::new() };
         let limit = ReadLimit { rows: None, up_to: Some(bound.encode()) };
         plan::offer(&offsets(&[(0, 5), (1, 5)]), found, &rules, &limit).expect_err("refused").error.code()
     };

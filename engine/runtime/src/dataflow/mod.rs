@@ -16,7 +16,7 @@
 //!
 //! Left out: what a batch reads (`checkpoint`, `micro_batch`) and what becomes of its acks.
 //!
-//! * plans: [`scan`], [`unsupported`], [`engine`], [`plan_batch`]
+//! * plans: [`scan`], [`range_scan`] (static), [`unsupported`], [`engine`], [`plan_batch`]
 //! * operators: [`source_read`] (with [`shared_reads`]), [`sink_write`]; [`codec`]
 //! * running: [`attempt`], [`clients`], [`executor`]
 //! * [`spool`]: sinks that show rows at once, beside others
@@ -31,6 +31,7 @@ pub mod errors;
 pub mod executor;
 pub mod json;
 pub mod plan_batch;
+pub mod range_scan;
 pub mod scan;
 pub mod shared_reads;
 pub mod sink_write;
@@ -50,6 +51,7 @@ pub use errors::from_datafusion;
 pub use executor::{BatchExecutor, BatchOutcome, LocalExecutor};
 pub use json::{BadRecordPolicy, Json, from_json};
 pub use plan_batch::{BatchJob, BatchRequest, SinkPlan};
+pub use range_scan::RangeTable;
 pub use scan::{StreamTable, is_streaming, sources_of};
 pub use spool::{SpoolFormat, Spooled};
 pub use unsupported::{check_streaming, volatile_functions};

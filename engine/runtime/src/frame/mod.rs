@@ -47,7 +47,7 @@ pub use column::{ExprOrSql, SelectExpr, SortKey, TypeOrDdl, col};
 pub use group::GroupedFrame;
 
 pub(crate) use kept::at_step;
-pub(crate) use sources::{name_sources, scan};
+pub(crate) use sources::{name_sources, scan, static_scan};
 pub(crate) use sql::plan_query;
 pub(crate) use types::DdlTypes;
 

@@ -11,7 +11,7 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use tidemill_core::{Error, Result, Source, code};
 
 use super::resolve::built;
-use crate::dataflow::{StreamTable, from_datafusion};
+use crate::dataflow::{RangeTable, StreamTable, from_datafusion};
 
 /// Stands in a name that is not final yet, between the format and a number that tells it from others in this process.
 /// No user's name has it.
@@ -29,6 +29,11 @@ pub(crate) fn scan(name: Option<String>, source: Arc<dyn Source>) -> Result<Logi
     });
     let table = provider_as_source(Arc::new(StreamTable { name, source }));
     built(LogicalPlanBuilder::scan(TableReference::bare(format), table, None))
+}
+
+/// A plan that scans a fixed range.
+pub(crate) fn static_scan(format: &str, table: RangeTable) -> Result<LogicalPlan> {
+    built(LogicalPlanBuilder::scan(TableReference::bare(format), provider_as_source(Arc::new(table)), None))
 }
 
 /// Gives every stream that these plans of one query read its final name: `kafka-0`, `kafka-1`, … in order of appearance,

@@ -22,7 +22,7 @@ mod views;
 mod tests;
 
 pub use builder::SessionBuilder;
-pub use reader::{DataStreamReader, StreamLoad};
+pub use reader::{DataFrameReader, DataStreamReader, StreamLoad};
 
 /// A session. Clones are handles of the same one.
 ///
