@@ -6,12 +6,15 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::error::KafkaError;
 use rdkafka::mocking::MockCluster;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 use tidemill::arrow::array::{AsArray, RecordBatch};
 use tidemill::arrow::datatypes::{Int32Type, Int64Type};
 use tidemill::prelude::*;
@@ -121,8 +124,28 @@ fn follow(child: &mut Child, until: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Notes the first row that was not delivered.
+#[derive(Default)]
+struct Deliveries(OnceLock<KafkaError>);
+
+impl ClientContext for Deliveries {}
+
+impl ProducerContext for Deliveries {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        if let Err((error, _)) = result {
+            self.0.get_or_init(|| error.clone());
+        }
+    }
+}
+
+/// Writes the readings to the topic, which has to be there with at least four partitions, unless the broker makes topics by
+/// itself.
 fn fill(brokers: &str) -> Result<(), Failure> {
-    let producer: BaseProducer = ClientConfig::new().set("bootstrap.servers", brokers).create()?;
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", brokers).set("message.timeout.ms", "30000");
+    let producer: BaseProducer<Deliveries> = config.create_with_context(Deliveries::default())?;
     for seq in 0..ROWS {
         let reading = format!(
             "{{\"sensor_id\":\"sensor-{}\",\"ts\":\"2026-01-01T{:02}:{:02}:{:02}Z\",\"temperature\":{}.{},\"humidity\":{}.5,\
@@ -143,8 +166,11 @@ fn fill(brokers: &str) -> Result<(), Failure> {
             producer.poll(Duration::ZERO);
         }
     }
-    producer.flush(Duration::from_secs(30))?;
-    Ok(())
+    producer.flush(Duration::from_secs(60))?;
+    match producer.context().0.get() {
+        Some(error) => Err(format!("readings were not delivered to topic \"{TOPIC}\" at {brokers}: {error}").into()),
+        None => Ok(()),
+    }
 }
 
 /// Reads the table as an outsider would, shows some of it, and counts offsets.

@@ -148,3 +148,22 @@ fn typed_columns_and_a_filter_land_what_they_say() {
     }
     assert_eq!(landed(&landing), 10);
 }
+
+#[test]
+fn a_sink_that_is_added_later_says_what_is_not_in_it() {
+    let broker = Broker::shared();
+    let topic = unique_topic("added");
+    broker.create_topic(&topic, 1, &[]);
+    loader::load(broker.bootstrap(), &topic, 1, 0..100);
+    let root = tempfile::tempdir().unwrap();
+    let mut landing = Landing::new(broker.bootstrap(), &topic, root.path(), &[]);
+    landing.finish();
+    landing.flags = vec!["--copy".to_owned(), root.path().join("copy").display().to_string()];
+    let ended = landing.start("available-now", &[]).wait(Duration::from_secs(60));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert!(ended.stderr.contains("is new: what was read up to batch 0 is not in it"), "{}", ended.stderr);
+    loader::load(broker.bootstrap(), &topic, 1, 100..150);
+    landing.finish();
+    assert_eq!(table::offsets(root.path().join("copy")).len(), 50);
+    assert_eq!(landed(&landing), 150);
+}

@@ -77,13 +77,50 @@ async fn store_promises(place: &Place) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s3_keeps_the_promises_of_a_store() {
-    store_promises(&Place::s3(&S3::start())).await;
+    let s3 = S3::start();
+    store_promises(&Place::s3(&s3)).await;
+    emptied_files_are_damage(&Place::s3(&s3)).await;
+    // A console leaves objects of the folders' own names: they are no files of the checkpoint.
+    let place = Place::s3(&s3);
+    for folder in ["checkpoint", "checkpoint/offsets", "checkpoint/commits", "checkpoint/generations", "table"] {
+        s3.mark_folder(&place.at(folder));
+    }
+    land(&place, &source(0..10)).await.unwrap();
+    assert_eq!(shown(&place).await, (0..10).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hdfs_keeps_the_promises_of_a_store() {
     let place = Place::hdfs(&Hdfs::shared());
     store_promises(&place).await;
+    emptied_files_are_damage(&Place::hdfs(&Hdfs::shared())).await;
+    // What it never takes it is not asked for again and again.
+    let location = place.open("promises");
+    for name in ["a:b".to_owned(), "n".repeat(300)] {
+        let (begun, patience) = (std::time::Instant::now(), Duration::from_secs(60));
+        let path = Path::from(format!("{name}/one"));
+        let created = create(&location, &SystemClock::default(), &path, "1".into(), patience).await;
+        let error = created.expect_err("no such name");
+        assert_eq!(error.code(), code::STORE_REFUSED, "{error:?}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
+}
+
+/// A file of no bytes is torn like any other: the newest commit is made again, the identity is refused.
+async fn emptied_files_are_damage(place: &Place) {
+    let source = source(0..10);
+    land(place, &source).await.unwrap();
+    let location = place.open("checkpoint");
+    let newest = location.names(&Path::from("commits")).await.unwrap().into_iter().max().unwrap();
+    let empty = async |path: Path| location.store.put(&path, Vec::new().into()).await.unwrap();
+    empty(Path::from(format!("commits/{newest}"))).await;
+    assert_eq!(location.read(&Path::from(format!("commits/{newest}"))).await.unwrap().as_deref(), Some(&b""[..]));
+    source.add(rows(10..20));
+    land(place, &source).await.unwrap();
+    assert_eq!(shown(place).await, (0..20).collect::<Vec<_>>());
+    empty(Path::from("metadata")).await;
+    let error = land(place, &source).await.expect_err("refused");
+    assert_eq!(error.code(), code::CHECKPOINT_DAMAGED, "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,19 +26,25 @@ impl S3 {
 
     /// Replaces the rules of what fails: see `tests/services/s3.py`.
     pub fn fail(&self, rules: Value) {
-        self.http("POST", "faults", &rules.to_string());
+        self.http("POST", "/-/faults", &rules.to_string());
     }
 
     /// How many requests there were of each kind since the last question.
     pub fn requests(&self) -> Value {
-        serde_json::from_str(&self.http("GET", "requests", "")).expect("it answers with JSON")
+        serde_json::from_str(&self.http("GET", "/-/requests", "")).expect("it answers with JSON")
+    }
+
+    /// Makes an empty object of a folder's own name, as consoles do: `s3://tidemill/a/b` becomes the key `a/b/`.
+    pub fn mark_folder(&self, url: &str) {
+        let path = url.trim_start_matches("s3:/");
+        self.http("PUT", &format!("{path}/"), "");
     }
 
     fn http(&self, method: &str, what: &str, body: &str) -> String {
         let address = self.0.address().trim_start_matches("http://");
         let mut connection = TcpStream::connect(address).expect("the store listens");
         let length = body.len();
-        write!(connection, "{method} /-/{what} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")
+        write!(connection, "{method} {what} HTTP/1.0\r\nHost: {address}\r\nContent-Length: {length}\r\n\r\n{body}")
             .expect("the store takes the request");
         let mut answer = String::new();
         connection.read_to_string(&mut answer).expect("the store answers");

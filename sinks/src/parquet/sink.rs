@@ -118,7 +118,8 @@ impl Sink for ParquetSink {
             Some(_) => Err(Error::new(code::SINK_FOREIGN, "a manifest belongs to another query, sink or batch")
                 .at("sink", &key.sink)
                 .at("batch", batch_id)
-                .at("path", &self.location.url)),
+                .at("path", &self.location.url)
+                .fix("restore the manifest that was replaced, or start with a new table")),
             None => Err(Error::new(code::STORE_UNAVAILABLE, "a manifest that was listed cannot be read")
                 .at("batch", batch_id)
                 .at("path", &self.location.url)),

@@ -52,6 +52,8 @@ impl Bounded {
                 Err(late) => Some((Err(late), None)),
             }
         })
+        // Whoever collects an empty body asks once more after its end.
+        .fuse()
         .boxed()
     }
 }

@@ -201,6 +201,12 @@ fn tell_apart(path: String, cause: Box<dyn std::error::Error + Send + Sync>) -> 
     } else if class.ends_with("QuotaExceededException") {
         let cause = std::io::Error::new(std::io::ErrorKind::QuotaExceeded, cause);
         Error::Generic { store: "Hdfs", source: cause.into() }
+    } else if class.ends_with(".InvalidPathException")
+        || class.contains(".FSLimitException")
+        || class.ends_with(".ParentNotDirectoryException")
+    {
+        // A name that it never takes: nothing was written, and nothing will be.
+        Error::NotSupported { source: cause }
     } else if class.ends_with(".SafeModeException") || text.contains("in safe mode") {
         let cause = std::io::Error::new(SAFE_MODE, cause);
         Error::Generic { store: "Hdfs", source: cause.into() }

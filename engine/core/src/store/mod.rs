@@ -111,7 +111,13 @@ impl Location {
     pub async fn files(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
         match self.store.list(Some(folder)).try_collect().await {
             Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
-            listed => listed.map_err(|error| self.error(folder, error)),
+            Err(error) => Err(self.error(folder, error)),
+            Ok(listed) => {
+                let mut listed: Vec<ObjectMeta> = listed;
+                // Consoles of stores like S3 leave an object of the folder's own name: it is no file in it.
+                listed.retain(|meta| meta.location != *folder);
+                Ok(listed)
+            }
         }
     }
 

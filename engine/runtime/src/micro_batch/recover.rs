@@ -93,6 +93,9 @@ impl MicroBatch {
         let reader = self.checkpoint.reader();
         let acks = reader.binding::<AcksBody>(Log::Acks, before.0).await?;
         let Entry { head, body } = acks.ok_or_else(|| reader.damaged(Log::Acks, before.0))?;
+        for sink in self.query.sink_names().iter().filter(|sink| !body.sinks.contains_key(*sink)) {
+            self.notices.warn(&format!("sink \"{sink}\" is new: what was read up to batch {before} is not in it"));
+        }
         Ok(Position {
             batch_id,
             revision,
