@@ -6,6 +6,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's own time")]
 
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
@@ -29,9 +30,11 @@ fn main() {
     let as_json = std::env::args().any(|arg| arg == "--json");
     let broker = broker::Broker::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let took = runtime.block_on(batches(&broker)).expect("the query runs");
+    // Kept to the end: for minutes after files were deleted, some file systems are slow to make new ones.
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let took = runtime.block_on(batches(&broker, folders[0].path())).expect("the query runs");
     report(as_json, "", took);
-    let ages = runtime.block_on(latency(&broker)).expect("the query runs");
+    let ages = runtime.block_on(latency(&broker, folders[1].path())).expect("the query runs");
     report(as_json, "produced to committed", ages);
 }
 
@@ -41,12 +44,7 @@ fn report(as_json: bool, case: &str, times: Vec<f64>) {
 }
 
 /// Starts landing a topic.
-async fn start(
-    broker: &broker::Broker,
-    topic: &str,
-    folder: &std::path::Path,
-    limit: u64,
-) -> tidemill::Result<StreamingQuery> {
+async fn start(broker: &broker::Broker, topic: &str, folder: &Path, limit: u64) -> tidemill::Result<StreamingQuery> {
     let at = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let session = Session::builder().build()?;
     let kafka = Kafka::brokers(broker.bootstrap()).topic(topic).start(Start::Earliest).max_offsets_per_trigger(limit);
@@ -57,21 +55,22 @@ async fn start(
 }
 
 /// The times of all batches but the first, which opens the connections.
-async fn batches(broker: &broker::Broker) -> tidemill::Result<Vec<f64>> {
-    let (topic, folder) = (broker::unique_topic("small"), tempfile::tempdir().expect("a folder"));
+async fn batches(broker: &broker::Broker, folder: &Path) -> tidemill::Result<Vec<f64>> {
+    let topic = broker::unique_topic("small");
     broker.create_topic(&topic, 1, &[]);
     loader::load(broker.bootstrap(), &topic, 1, 0..BATCHES * ROWS);
-    let query = start(broker, &topic, folder.path(), ROWS).await?;
+    let query = start(broker, &topic, folder, ROWS).await?;
     let took = support::batches_ms(&query, BATCHES).await?;
     query.stop().await?;
+    support::say_phases(&query.recent_progress());
     Ok(took)
 }
 
 /// The age of every row when its batch was committed, those of the first two seconds left out.
-async fn latency(broker: &broker::Broker) -> tidemill::Result<Vec<f64>> {
-    let (topic, folder) = (broker::unique_topic("latency"), tempfile::tempdir().expect("a folder"));
+async fn latency(broker: &broker::Broker, folder: &Path) -> tidemill::Result<Vec<f64>> {
+    let topic = broker::unique_topic("latency");
     broker.create_topic(&topic, 1, &[]);
-    let query = start(broker, &topic, folder.path(), u64::MAX).await?;
+    let query = start(broker, &topic, folder, u64::MAX).await?;
     let address = broker.bootstrap().to_owned();
     let produced = std::thread::spawn(move || {
         let loader = loader::Loader::prompt(&address);
@@ -97,6 +96,7 @@ async fn latency(broker: &broker::Broker) -> tidemill::Result<Vec<f64>> {
         batch += 1;
     }
     query.stop().await?;
+    support::say_phases(&query.recent_progress());
     let produced = produced.join().expect("the rows are produced");
     Ok(committed.iter().zip(&produced).skip(2000).map(|(committed, produced)| committed - produced).collect())
 }

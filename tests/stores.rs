@@ -93,7 +93,8 @@ async fn s3_keeps_the_promises_of_a_store() {
 async fn hdfs_keeps_the_promises_of_a_store() {
     let place = Place::hdfs(&Hdfs::shared());
     store_promises(&place).await;
-    emptied_files_are_damage(&Place::hdfs(&Hdfs::shared())).await;
+    let emptied = Place::hdfs(&Hdfs::shared());
+    emptied_files_are_damage(&emptied).await;
     // What it never takes it is not asked for again and again.
     let location = place.open("promises");
     for name in ["a:b".to_owned(), "n".repeat(300)] {

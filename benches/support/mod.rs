@@ -55,6 +55,17 @@ pub async fn batches_ms(query: &tidemill::StreamingQuery, batches: u64) -> tidem
     Ok(took)
 }
 
+/// Tells people on standard error how long each phase of a batch took on average, in milliseconds.
+pub fn say_phases(progress: &[tidemill::StreamingQueryProgress]) {
+    let mut sums: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
+    for (name, ms) in progress.iter().flat_map(|progress| &progress.duration_ms) {
+        *sums.entry(name).or_default() += ms;
+    }
+    let mean = |sum: u64| sum as f64 / progress.len().max(1) as f64;
+    let phases: Vec<String> = sums.iter().map(|(name, sum)| format!("{name} {:.1}", mean(*sum))).collect();
+    eprintln!("phases of a batch, in ms: {}", phases.join("  "));
+}
+
 /// Prints a case: one JSON line, or one line for people.
 pub fn print_case(as_json: bool, case: &Value) {
     if as_json {

@@ -126,9 +126,9 @@ impl Loader {
         Loader { producer: producer(&config(bootstrap)) }
     }
 
-    /// A producer that does not wait for more rows before it sends one.
+    /// A producer that waits no longer for company before it sends a row than the client library does unless told.
     pub fn prompt(bootstrap: &str) -> Loader {
-        Loader { producer: producer(config(bootstrap).set("linger.ms", "0")) }
+        Loader { producer: producer(config(bootstrap).set("linger.ms", "5")) }
     }
 
     /// As the function `load`.

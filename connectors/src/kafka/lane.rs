@@ -21,8 +21,12 @@ const CLIENTS_MAX: usize = 16;
 /// Bytes that lanes nobody reads may have fetched ahead, in all. Beyond it the one that was idle longest is closed.
 const IDLE_BYTES_MAX: usize = 64 << 20;
 
-/// A lane serves ranges whose sizes are up to so many times larger or smaller than its own.
-const SIZES_APART: usize = 4;
+/// A lane serves ranges that may hold up to so many times more or fewer bytes than its own.
+const BYTES_APART: usize = 4;
+
+/// … and that want up to so many times more or fewer messages: a batch that is larger for once must not cost a new lane, and
+/// the next small one another.
+const MESSAGES_APART: usize = 8;
 
 /// How long a broker may sit on a fetch when there is nothing to fetch.
 const FETCH_WAIT_MS: &str = "100";
@@ -74,9 +78,10 @@ impl FetchSizes {
     }
 
     /// Whether a lane of these sizes may serve a range that wants those.
-    fn serves(self, wanted: FetchSizes) -> bool {
-        let near = |one: usize, other: usize| one <= other * SIZES_APART && other <= one * SIZES_APART;
-        near(self.queue_bytes, wanted.queue_bytes) && near(self.queue_messages, wanted.queue_messages)
+    pub(super) fn serves(self, wanted: FetchSizes) -> bool {
+        let near = |one: usize, other: usize, apart: usize| one <= other * apart && other <= one * apart;
+        near(self.queue_bytes, wanted.queue_bytes, BYTES_APART)
+            && near(self.queue_messages, wanted.queue_messages, MESSAGES_APART)
     }
 
     /// Sets them, where the user has not set anything else.

@@ -295,6 +295,13 @@ async fn many_partitions_share_few_clients_and_a_bounded_part_of_the_memory() {
     .unwrap();
 }
 
+#[test]
+fn lane_serves_batches_that_are_larger_or_smaller_for_once() {
+    let wants = |rows| FetchSizes::new(8 << 20, rows);
+    assert!(wants(100).serves(wants(600)) && wants(600).serves(wants(100)));
+    assert!(!FetchSizes::new(1 << 20, 100).serves(FetchSizes::new(64 << 20, 100)), "memory is another matter");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn misspelt_topic_is_an_error_with_the_name_that_was_meant() {
     let cluster = cluster(&[("sensor-data", 1)]);
