@@ -322,24 +322,29 @@ async fn misspelt_topic_is_an_error_at_the_start() {
     assert_eq!(error.exit_code(), 78);
 }
 
+/// Sends values one by one, each in a request of its own, however large it is.
+fn send_each(broker: &Broker, topic: &str, codec: &str, values: &[&[u8]]) {
+    use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+    let producer: BaseProducer = rdkafka::ClientConfig::new()
+        .set("bootstrap.servers", broker.bootstrap())
+        .set("message.max.bytes", "20000000")
+        .set("compression.type", codec)
+        .create()
+        .expect("a producer");
+    for value in values {
+        producer.send(BaseRecord::<(), [u8]>::to(topic).partition(0).payload(*value)).expect("queued");
+        producer.flush(Duration::from_secs(30)).expect("flushed");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn large_messages_and_every_codec_are_read() {
     let (broker, topic) = (Broker::shared(), unique_topic("codecs"));
     broker.create_topic(&topic, 1, &[("max.message.bytes", "20000000")]);
     let large = vec![7_u8; 12_000_000];
-    let producers = ["none", "gzip", "snappy", "lz4", "zstd"];
-    for codec in producers {
-        use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
-        let producer: BaseProducer = rdkafka::ClientConfig::new()
-            .set("bootstrap.servers", broker.bootstrap())
-            .set("message.max.bytes", "20000000")
-            .set("compression.type", codec)
-            .create()
-            .expect("a producer");
-        for value in [&b"small"[..], if codec == "none" { &large } else { b"x" }, b"small"] {
-            producer.send(BaseRecord::<(), [u8]>::to(&topic).partition(0).payload(value)).expect("queued");
-            producer.flush(Duration::from_secs(30)).expect("flushed");
-        }
+    for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
+        let middle = if codec == "none" { &large[..] } else { b"x" };
+        send_each(broker, &topic, codec, &[b"small", middle, b"small"]);
     }
     let opened = open_topic(broker, &topic).await;
     let range = opened.first().await;
@@ -446,4 +451,39 @@ async fn two_queries_in_one_group_read_all_rows_each_and_are_warned() {
     assert_eq!(warned[0], Vec::<String>::new());
     assert_eq!(warned[1].len(), 1, "{warned:?}");
     assert!(warned[1][0].contains(&queries[0].to_string()), "{warned:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn query_takes_over_where_a_consumer_group_stands() {
+    let (broker, topic) = (Broker::shared(), unique_topic("migrated"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..10);
+    let by_group = || open(Kafka::brokers(broker.bootstrap()).topic(&topic).start(Start::Group(topic.clone())));
+    let error = by_group().await.expect("it opens").source.initial().await.expect_err("nobody was here");
+    assert_eq!(error.exit_code(), 78, "{error:?}");
+    assert!(error.to_string().contains("has no positions"), "{error}");
+    let before = open(earliest(broker, &topic).property("group.id", &topic)).await.expect("it opens");
+    let query_id = QueryId::random(&*Context::default().rng);
+    let stood = moved(&before.first().await.end, 6);
+    before.source.committed(&stood, Owner { query_id: &query_id, source: "k" }).await.expect("told");
+    before.source.ended().await;
+    let taken = by_group().await.expect("it opens");
+    assert_eq!(taken.offsets(&taken.first().await).await.expect("the range can be read"), [6, 7, 8, 9]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn message_above_what_may_be_received_is_an_error_that_names_the_setting() {
+    let (broker, topic) = (Broker::shared(), unique_topic("too-large"));
+    broker.create_topic(&topic, 1, &[("max.message.bytes", "20000000")]);
+    send_each(broker, &topic, "none", &[b"first", &[7; 12_000_000], b"last"]);
+    let opened = open_topic(broker, &topic).await;
+    assert_eq!(opened.offsets(&opened.first().await).await.expect("all can be read"), [0, 1, 2]);
+    let limited = earliest(broker, &topic).property("receive.message.max.bytes", "5000000").stuck_timeout_ms(4000);
+    let limited = open(limited.property("fetch.max.bytes", "4000000")).await.expect("it opens");
+    let begun = Instant::now();
+    let error = limited.offsets(&limited.first().await).await.expect_err("it does not fit");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    for words in [&format!("{topic}-0"), "position 1", "receive.message.max.bytes"] {
+        assert!(error.to_string().contains(words), "{words}: {error}");
+    }
 }

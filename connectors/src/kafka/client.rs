@@ -3,7 +3,6 @@
 //! What the library says (its log, its errors) is kept, cleaned of secrets, to be the reason in an error of ours. A
 //! client is closed on a thread of its own, so dropping one never blocks.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +37,15 @@ pub(super) struct Client {
     consumer: Option<BaseConsumer<Events>>,
     /// What [`Client::target`] found; none before, and after a request that failed.
     target: Mutex<Option<Option<i32>>>,
+}
+
+/// A position that is committed to a group.
+pub(super) struct Committed {
+    pub(super) topic: String,
+    pub(super) partition: i32,
+    pub(super) next: i64,
+    /// What was put beside it.
+    pub(super) text: String,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -166,13 +174,13 @@ impl Client {
         self.consumer().commit(&list, CommitMode::Sync).map_err(|error| self.no_group(&error.to_string()))
     }
 
-    /// The texts beside the positions that are committed to the client's group for these partitions. An error soon if the
-    /// right to ask is denied, for which the library itself would wait.
-    pub(super) fn committed_by<'a>(
+    /// What is committed to the client's group for these partitions, where anything is. An error soon if the right to ask is
+    /// denied, for which the library itself would wait.
+    pub(super) fn committed<'a>(
         &self,
         partitions: impl Iterator<Item = (&'a str, i32)>,
         bound: Duration,
-    ) -> Result<BTreeSet<String>> {
+    ) -> Result<Vec<Committed>> {
         let mut list = TopicPartitionList::new();
         for (topic, partition) in partitions {
             list.add_partition(topic, partition);
@@ -180,8 +188,12 @@ impl Client {
         for _ in 0..(bound.as_millis() / CONNECT_SLICE.as_millis()).max(1) {
             if let Ok(found) = self.consumer().committed_offsets(list.clone(), CONNECT_SLICE) {
                 let elements = found.elements();
-                let there = elements.iter().filter(|element| matches!(element.offset(), Offset::Offset(_)));
-                return Ok(there.map(|element| element.metadata().to_owned()).collect());
+                let there = elements.iter().filter_map(|element| {
+                    let Offset::Offset(next) = element.offset() else { return None };
+                    let (topic, partition) = (element.topic().to_owned(), element.partition());
+                    Some(Committed { topic, partition, next, text: element.metadata().to_owned() })
+                });
+                return Ok(there.collect());
             }
             self.serve();
             if let Some(reason) = lock(&self.consumer().context().group_denied).take() {

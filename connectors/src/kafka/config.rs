@@ -42,6 +42,9 @@ pub enum Start {
     Timestamp(i64),
     /// The same with a time of its own for every partition: every partition must be named.
     Timestamps(BTreeMap<String, BTreeMap<i32, i64>>),
+    /// Where this consumer group stands, to take over from another program: its committed offsets are read once, when the
+    /// query has no checkpoint yet, and never again. A partition in which it has none starts at the first row.
+    Group(String),
 }
 
 /// Where a partition starts of which no row is as late as the timestamp that was asked for.

@@ -41,6 +41,8 @@ struct State {
     newest: Option<KafkaOffsets>,
     /// Whether that is not committed yet.
     is_news: bool,
+    /// Whether somebody waits for it: then nothing pauses.
+    is_awaited: bool,
     ended: bool,
     warnings: Vec<String>,
 }
@@ -92,7 +94,9 @@ impl Lag {
 
     /// Waits until what was told last has been committed, or could not be; at most this long.
     pub(super) fn settle(&self, at_most: Duration) {
-        let state = self.shared.state();
+        let mut state = self.shared.state();
+        state.is_awaited = true;
+        self.shared.changed.notify_all();
         let waited = self.shared.changed.wait_timeout_while(state, at_most, |state| state.is_news && !state.ended);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
@@ -140,10 +144,9 @@ impl Teller {
             let mut state = self.shared.state();
             state.is_news &= state.newest.as_ref() != Some(&offsets);
             self.shared.changed.notify_all();
-            if !state.ended {
-                let pause = self.shared.changed.wait_timeout_while(state, AT_MOST_EVERY, |state| !state.ended);
-                drop(pause.unwrap_or_else(PoisonError::into_inner));
-            }
+            let pause =
+                self.shared.changed.wait_timeout_while(state, AT_MOST_EVERY, |state| !state.ended && !state.is_awaited);
+            drop(pause.unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -154,8 +157,8 @@ impl Teller {
     /// Whether somebody else commits to the group. It is no harm to the query, but tools see the other's positions.
     fn look_for_others(&mut self, offsets: &KafkaOffsets) -> Result<()> {
         let partitions = offsets.iter().map(|(topic, partition, _)| (topic, partition));
-        let found = self.client.committed_by(partitions, BOUND)?;
-        let other = found.into_iter().find(|by| *by != self.query_id);
+        let found = self.client.committed(partitions, BOUND)?;
+        let other = found.into_iter().map(|committed| committed.text).find(|by| *by != self.query_id);
         if let Some(other) = other.filter(|_| !std::mem::replace(&mut self.foreign, true)) {
             let by = if other.is_empty() { "somebody else".to_owned() } else { format!("\"{other}\"") };
             self.warn(format!(

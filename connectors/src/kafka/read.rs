@@ -170,16 +170,15 @@ fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt
         }
     }
     // Only now: a topic that was made again while the range was read must not have its old name vouched for.
-    let id = match (&end.id, range.identity()) {
-        (None, _) => None,
-        (Some(_), Ok(id)) => id,
+    let id = match end.id.as_ref().map(|_| range.identity()).transpose() {
+        Ok(id) => id.flatten(),
         // What was read before the topic was deleted was read.
-        (Some(_), Err(error)) if error.code() == code::SOURCE_NOT_FOUND && range.tally.lost > 0 => None,
+        Err(error) if error.code() == code::SOURCE_NOT_FOUND && range.tally.lost > 0 => None,
         // A broker that lags behind says so, too. Whether it is gone is for the planning of the next try to tell.
-        (Some(_), Err(error)) if error.code() == code::SOURCE_NOT_FOUND => {
+        Err(error) if error.code() == code::SOURCE_NOT_FOUND => {
             return Err(error.with_code(code::SOURCE_UNAVAILABLE));
         }
-        (Some(_), Err(error)) => return Err(error),
+        Err(error) => return Err(error),
     };
     if let (Some(known), Some(found)) = (&end.id, &id)
         && range.tolerant()

@@ -14,6 +14,7 @@ use tidemill_core::{
 };
 use tokio::sync::OnceCell;
 
+use super::client::Client;
 use super::cluster::Cluster;
 use super::columns;
 use super::config::{Isolation, KafkaConfig, Start, Subscription, WithoutMatch};
@@ -93,6 +94,7 @@ impl KafkaSource {
                 Start::Latest => "the latest row (rows from before are not read)",
                 Start::Offsets(_) => "given offsets",
                 Start::Timestamp(_) | Start::Timestamps(_) => "given times",
+                Start::Group(_) => "where a consumer group stands",
             }
         );
         if found.iter().any(|info| info.id.is_none()) {
@@ -157,6 +159,8 @@ impl KafkaSource {
             Start::Earliest => return Ok(first),
             // Times were looked up before.
             Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) => return Ok(end),
+            // And so is the group: what it does not have starts here.
+            Start::Group(_) => return Ok(first),
             Start::Offsets(offsets) => offsets,
         };
         let fix = "name every partition: an offset, -2 (earliest) or -1 (latest)";
@@ -228,6 +232,31 @@ impl KafkaSource {
                     ));
                 }
             }
+        }
+        Ok(start)
+    }
+
+    /// Where a consumer group stands; a partition in which it has no position stays where it is.
+    async fn at_group(&self, group: &str, mut start: KafkaOffsets) -> Result<KafkaOffsets> {
+        let (config, redactor) = &self.client;
+        let mut config = config.clone();
+        config.set("group.id", group);
+        let (client, bound) = (Client::new(&config, redactor)?, Duration::from_millis(self.config.bounds.call_ms));
+        let asked = start.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            client.committed(asked.iter().map(|(topic, partition, _)| (topic, partition)), bound)
+        });
+        let found = found.await.map_err(|_| Error::new(code::TASK_PANICKED, "a question to kafka panicked"))?;
+        let found = found.map_err(|error| {
+            let what = format!("the consumer group \"{group}\" does not say where it stands: {}", error.what());
+            Error::new(error.code(), what).fix("check its name, and that the user may describe it")
+        })?;
+        if found.is_empty() {
+            return Err(Error::new(code::INVALID_OPTION, format!("the consumer group \"{group}\" has no positions"))
+                .fix("check its name, or start at earliest"));
+        }
+        for committed in found {
+            start.set(&committed.topic, committed.partition, Position { next: committed.next, epoch: None });
         }
         Ok(start)
     }
@@ -306,6 +335,7 @@ impl Source for KafkaSource {
             Start::Timestamp(_) | Start::Timestamps(_) => {
                 self.at_times(place, start, self.config.without_match == WithoutMatch::Latest).await?
             }
+            Start::Group(group) => self.at_group(group, start).await?,
             _ => start,
         };
         Ok(start.encode())
@@ -327,8 +357,8 @@ impl Source for KafkaSource {
     fn start_moves(&self) -> bool {
         match &self.config.start {
             Start::Earliest => false,
-            // Without a row as late, it is where the topic ends now.
-            Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) => true,
+            // Without a row as late, it is where the topic ends now; and the group may go on.
+            Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) | Start::Group(_) => true,
             Start::Offsets(topics) => topics.values().flat_map(|at| at.values()).any(|at| *at == Start::END),
         }
     }
@@ -405,7 +435,10 @@ impl Source for KafkaSource {
         for (topic, known) in &mut offsets.topics {
             known.partitions.retain(|partition, _| self.config.subscription.takes(topic, *partition));
         }
-        if let Some(lag) = self.lag(owner)? {
+        // Under a pattern there may be no topic yet.
+        if offsets.iter().next().is_some()
+            && let Some(lag) = self.lag(owner)?
+        {
             lag.tell(offsets);
         }
         Ok(())

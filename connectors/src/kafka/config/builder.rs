@@ -371,6 +371,13 @@ fn check_place(subscription: &Subscription, place: &Start, word: &str, least: i6
             Err(Error::new(code::INVALID_OPTION, format!("option \"{word}Timestamp\" is \"{time}\""))
                 .fix("it takes milliseconds since 1970"))
         }
+        Start::Group(_) if word == "ending" => {
+            Err(Error::new(code::INVALID_OPTION, "a read cannot end where a group stands, which moves")
+                .fix("end it at latest, at offsets or at a time"))
+        }
+        Start::Group(group) if group.is_empty() => {
+            Err(Error::new(code::INVALID_OPTION, "the consumer group to start at has no name").fix("name it"))
+        }
         Start::Earliest if least == Start::END => {
             Err(Error::new(code::INVALID_OPTION, "a read cannot end at the earliest row")
                 .fix("end it at latest, at offsets or at a time"))

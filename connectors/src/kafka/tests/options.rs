@@ -204,7 +204,12 @@ fn a_static_read_has_an_end_and_a_stream_may_have_one() {
     }
     let stream = |end| Kafka::brokers("b").topic("t").between(Start::Earliest..end).resolve(&Vault::default(), false);
     assert!(stream(Start::Offsets([("t".to_owned(), [(0, 5)].into())].into())).is_ok());
-    for end in [Start::Latest, Start::Earliest, Start::Offsets([("t".to_owned(), [(0, Start::END)].into())].into())] {
+    for end in [
+        Start::Latest,
+        Start::Earliest,
+        Start::Group("g".to_owned()),
+        Start::Offsets([("t".to_owned(), [(0, Start::END)].into())].into()),
+    ] {
         assert_eq!(stream(end.clone()).expect_err("refused").code(), code::INVALID_OPTION, "{end:?}");
     }
 }
