@@ -63,6 +63,15 @@ impl Start {
     pub const FIRST: i64 = -2;
     /// In the place of an offset: after the last row that is readable now.
     pub const END: i64 = -1;
+
+    /// Whether it is, in any partition, after the last row that is readable now.
+    pub(super) fn is_at_end(&self) -> bool {
+        match self {
+            Start::Latest => true,
+            Start::Offsets(topics) => topics.values().flat_map(|at| at.values()).any(|at| *at == Start::END),
+            _ => false,
+        }
+    }
 }
 
 /// Which rows of a topic with transactions are read.

@@ -2,12 +2,12 @@
 //!
 //! The driver's side (`source`, on `cluster` and the pure `plan`) finds out where topics begin and end; the task's side
 //! (`read`, on `lane` and `columns`) reads exactly one range of one partition. `config` and `properties` are what a user
-//! says, `offset` is what is logged, `lag` tells tools
-//! outside, `client` and `ffi` are the library.
+//! says, `offset` is what is logged, `lag` tells tools outside, `client` and `ffi` are the library.
 //!
 //! Promises: a range that is read twice gives the same rows, or an error. A topic that was deleted and made again, rows
 //! that are gone, and an end that lies below a known one are errors, never a jump (unless losses are accepted: then they
-//! are counted). No consumer group is joined or read; positions are committed to one for tools outside (`lag`). Every wait has a bound, and the library's own reason is in the error.
+//! are counted). No consumer group is joined, and none is read but the one that `Start::Group` takes over from, once;
+//! positions are committed to one for tools outside. Every wait has a bound, and the library's own reason is in the error.
 //!
 //! `config::options` lists the options.
 

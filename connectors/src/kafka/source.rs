@@ -355,12 +355,9 @@ impl Source for KafkaSource {
     }
 
     fn start_moves(&self) -> bool {
-        match &self.config.start {
-            Start::Earliest => false,
-            // Without a row as late, it is where the topic ends now; and the group may go on.
-            Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) | Start::Group(_) => true,
-            Start::Offsets(topics) => topics.values().flat_map(|at| at.values()).any(|at| *at == Start::END),
-        }
+        let start = &self.config.start;
+        // Without a row as late, a time is where the topic ends now; and a group may go on.
+        start.is_at_end() || matches!(start, Start::Timestamp(_) | Start::Timestamps(_) | Start::Group(_))
     }
 
     async fn next(&self, from: &Offsets, limit: &ReadLimit) -> Result<Option<Offer>> {

@@ -171,7 +171,7 @@ pub trait Source: Send + Sync + Debug {
     /// be skipped.
     async fn ended(&self) {}
 
-    /// What a person should know, and has not been told: asked after every batch.
+    /// What a person should know, and has not been told: asked after every batch, every look and at the end.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }

@@ -265,16 +265,11 @@ impl Kafka {
         if let Some(end) = &self.end {
             check_place(&subscription, end, "ending", Start::END)?;
         }
-        let moves = |place: &Start| match place {
-            Start::Latest => true,
-            Start::Offsets(topics) => topics.values().flat_map(|at| at.values()).any(|at| *at == Start::END),
-            _ => false,
-        };
-        if is_static && moves(&start) {
+        if is_static && start.is_at_end() {
             return Err(Error::new(code::INVALID_OPTION, "a static read cannot start at the latest row")
                 .fix("start it at earliest, at offsets or at a time"));
         }
-        if !is_static && self.end.as_ref().is_some_and(moves) {
+        if !is_static && self.end.as_ref().is_some_and(Start::is_at_end) {
             return Err(Error::new(code::INVALID_OPTION, "a stream cannot end at the latest row, which moves")
                 .fix("end it at offsets or at a time, or use the trigger available_now without an end"));
         }

@@ -33,7 +33,12 @@ impl Clients {
 
     /// The reader of this spec.
     pub fn reader(&self, spec: &SourceSpec) -> Result<Arc<dyn SourceReader>> {
-        kept(&self.readers, spec, || self.registry.source(&spec.format)?.reader(spec, &self.context))
+        kept(&self.readers, spec, || self.new_reader(spec))
+    }
+
+    /// A reader of its own, which is not kept here.
+    pub fn new_reader(&self, spec: &SourceSpec) -> Result<Arc<dyn SourceReader>> {
+        self.registry.source(&spec.format)?.reader(spec, &self.context)
     }
 
     /// The sink of this spec.

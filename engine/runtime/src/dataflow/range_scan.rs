@@ -35,9 +35,8 @@ impl Engine {
     /// A table of what a source has in a range. Nothing is read before it is scanned.
     pub fn range_table(&self, source: &Arc<dyn Source>, range: &Range) -> Result<RangeTable> {
         let context = self.clients().context();
-        let reader = self.clients().reader(source.spec())?;
-        // Others may read the same; this table keeps its own.
-        self.clients().release_reader(source.spec());
+        // Kept by the table: no query's end is its end.
+        let reader = self.clients().new_reader(source.spec())?;
         let splits = source.plan(&source.spec().format, range, &source.interpretation())?;
         let read_bytes = self.options().fetch_bytes / self.options().parallelism.max(1);
         let partition = |split| {

@@ -88,6 +88,7 @@ impl Run {
         for source in self.steps.query.sources.values() {
             source.ended().await;
         }
+        self.tell_warnings();
         self.release_clients();
         let ended = match ended {
             // Who asks a query to stop that waits for its broker does not ask why it waits.
@@ -189,6 +190,7 @@ impl Run {
             Some(planned) => Ok(Look::Batch(Pending::Planned(planned), timestamp_ms, began)),
             None => {
                 self.steps.timings.take();
+                self.tell_warnings();
                 self.shared.set_status("Waiting for data to arrive", false, false);
                 self.shared.idle.send_replace(look);
                 Ok(Look::Nothing)
@@ -298,7 +300,17 @@ impl Run {
         }
     }
 
+    /// Tells people what the sources noticed since the last time.
+    fn tell_warnings(&self) {
+        for (name, source) in &self.steps.query.sources {
+            for warning in source.warnings() {
+                self.steps.notices.warn(&format!("source \"{name}\": {warning}"));
+            }
+        }
+    }
+
     fn report(&mut self, committed: &Committed, timestamp_ms: i64, began: Duration) {
+        self.tell_warnings();
         let now = self.steps.clock.elapsed();
         let took_ms = u64::try_from(now.saturating_sub(began).as_millis()).unwrap_or(u64::MAX);
         let since = self.last_start.replace(began).map(|last| began.saturating_sub(last));
@@ -320,9 +332,6 @@ impl Run {
                     metrics.insert("rowsBehindLatest".to_owned(), behind.to_string());
                     metrics.insert("secondsBehindLatest".to_owned(), seconds(behind, speed(rows)));
                 }
-            }
-            for warning in source.warnings() {
-                self.steps.notices.warn(&format!("source \"{name}\": {warning}"));
             }
             if let Some(loss) = committed.losses.get(name).filter(|loss| !loss.is_none()) {
                 metrics.insert("dataLoss".to_owned(), loss.rows.to_string());
