@@ -45,6 +45,7 @@ pub use tidemill_runtime::query::{
 };
 pub use tidemill_runtime::session::{DataFrameReader, DataStreamReader, Session, SessionBuilder};
 pub use tidemill_runtime::trigger::Trigger;
+pub use tidemill_sinks::parquet::Compression;
 pub use tidemill_sinks::{Console, MemorySink, Noop, Parquet};
 
 /// Every format that this build has, by name.

@@ -266,6 +266,7 @@ async fn broker_stopped_in_the_middle_of_a_read_is_waited_for() {
     while let Some(item) = items.next().await {
         match item.expect("an outage is no error") {
             ReadItem::Rows(batch) => rows += batch.num_rows(),
+            ReadItem::End => {}
             ReadItem::Receipt(last) => receipt = Some(last),
         }
         if rows > 20_000 && !stopped {

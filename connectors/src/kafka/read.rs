@@ -169,6 +169,7 @@ fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt
             return Err(error);
         }
     }
+    output.send(Ok(ReadItem::End));
     // Only now: a topic that was made again while the range was read must not have its old name vouched for.
     let id = match end.id.as_ref().map(|_| range.identity()).transpose() {
         Ok(id) => id.flatten(),

@@ -210,6 +210,9 @@ pub struct ReadContext {
 pub enum ReadItem {
     /// Rows of the projected schema.
     Rows(RecordBatch),
+    /// No rows come any more. A reader whose receipt takes a while says so before it, and what is done with the rows goes
+    /// on meanwhile; others need not.
+    End,
     /// The end: what was read.
     Receipt(Receipt),
 }

@@ -2,6 +2,7 @@
 //! they help.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
@@ -128,29 +129,35 @@ fn is_counted(data_type: &DataType) -> bool {
 /// Whether the values of a column repeat, judged by its first rows: a dictionary of values that do not costs the time
 /// of hashing each, and is thrown away when it is full.
 fn repeats(column: &ArrayRef) -> bool {
+    use DataType as T;
     let sample = column.slice(0, column.len().min(SAMPLE_ROWS));
     let rows = sample.len() - sample.null_count();
-    distinct(&sample).is_none_or(|distinct| distinct * 2 <= rows || rows < 16)
+    if rows < 16 {
+        return true;
+    }
+    match sample.data_type() {
+        T::Utf8 => at_most(rows / 2, sample.as_string::<i32>().iter().flatten()),
+        T::LargeUtf8 => at_most(rows / 2, sample.as_string::<i64>().iter().flatten()),
+        T::Utf8View => at_most(rows / 2, sample.as_string_view().iter().flatten()),
+        T::Binary => at_most(rows / 2, sample.as_binary::<i32>().iter().flatten()),
+        T::LargeBinary => at_most(rows / 2, sample.as_binary::<i64>().iter().flatten()),
+        T::BinaryView => at_most(rows / 2, sample.as_binary_view().iter().flatten()),
+        fixed => {
+            let (data, width) = (sample.to_data(), fixed.primitive_width());
+            let bytes =
+                data.buffers().first().zip(width).and_then(|(buffer, width)| buffer.get(data.offset() * width..));
+            // Of other types it is not known.
+            let (Some(bytes), Some(width)) = (bytes, width) else { return true };
+            let values = bytes.chunks_exact(width).take(data.len()).enumerate();
+            at_most(rows / 2, values.filter(|(row, _)| !sample.is_null(*row)).map(|(_, value)| value))
+        }
+    }
 }
 
-/// How many different values there are; none for types that are not counted.
-fn distinct(column: &ArrayRef) -> Option<usize> {
-    use DataType as T;
-    Some(match column.data_type() {
-        T::Utf8 => column.as_string::<i32>().iter().flatten().collect::<HashSet<_>>().len(),
-        T::LargeUtf8 => column.as_string::<i64>().iter().flatten().collect::<HashSet<_>>().len(),
-        T::Utf8View => column.as_string_view().iter().flatten().collect::<HashSet<_>>().len(),
-        T::Binary => column.as_binary::<i32>().iter().flatten().collect::<HashSet<_>>().len(),
-        T::LargeBinary => column.as_binary::<i64>().iter().flatten().collect::<HashSet<_>>().len(),
-        T::BinaryView => column.as_binary_view().iter().flatten().collect::<HashSet<_>>().len(),
-        fixed => {
-            let width = fixed.primitive_width()?;
-            let data = column.to_data();
-            let bytes = data.buffers().first()?.get(data.offset() * width..)?;
-            let values = bytes.chunks_exact(width).take(data.len()).enumerate();
-            values.filter(|(row, _)| !column.is_null(*row)).map(|(_, value)| value).collect::<HashSet<_>>().len()
-        }
-    })
+/// Whether there are at most so many different values. Seen as soon as there are more.
+fn at_most<T: Eq + Hash>(count: usize, mut values: impl Iterator<Item = T>) -> bool {
+    let mut different = HashSet::with_capacity(count + 1);
+    values.all(|value| !different.insert(value) || different.len() <= count)
 }
 
 /// What these rows take, about: of shared buffers only their own part.

@@ -31,7 +31,7 @@
 
 use std::fmt;
 
-use arrow::array::{Array, ArrayRef, AsArray, NullBufferBuilder, StructArray};
+use arrow::array::{Array, ArrayRef, AsArray, GenericBinaryArray, NullBufferBuilder, OffsetSizeTrait, StructArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use arrow::error::ArrowError;
 use serde::{Deserialize, Serialize};
@@ -154,8 +154,14 @@ impl JsonDecoder {
     pub fn decode(&self, messages: &dyn Array) -> Result<Decoded, JsonError> {
         let count = messages.len();
         match messages.data_type() {
-            DataType::Binary => self.decode_each(messages.as_binary::<i32>().iter(), count, Checked::No),
-            DataType::LargeBinary => self.decode_each(messages.as_binary::<i64>().iter(), count, Checked::No),
+            DataType::Binary => {
+                let messages = messages.as_binary::<i32>();
+                self.decode_each(messages.iter(), count, Checked::of(messages))
+            }
+            DataType::LargeBinary => {
+                let messages = messages.as_binary::<i64>();
+                self.decode_each(messages.iter(), count, Checked::of(messages))
+            }
             DataType::BinaryView => self.decode_each(messages.as_binary_view().iter(), count, Checked::No),
             DataType::Utf8 => self.decode_each(bytes(messages.as_string::<i32>()), count, Checked::Utf8),
             DataType::LargeUtf8 => self.decode_each(bytes(messages.as_string::<i64>()), count, Checked::Utf8),
@@ -211,6 +217,16 @@ impl JsonDecoder {
 enum Checked {
     No,
     Utf8,
+}
+
+impl Checked {
+    /// ASCII is UTF-8, however it is cut: that is seen for all messages at once, many bytes at a time.
+    fn of<O: OffsetSizeTrait>(messages: &GenericBinaryArray<O>) -> Self {
+        let offsets = messages.value_offsets();
+        let ends = offsets.first().zip(offsets.last()).map(|(first, last)| first.as_usize()..last.as_usize());
+        let data = ends.and_then(|ends| messages.value_data().get(ends));
+        if data.is_some_and(<[u8]>::is_ascii) { Checked::Utf8 } else { Checked::No }
+    }
 }
 
 fn bytes<'a>(texts: impl IntoIterator<Item = Option<&'a str>>) -> impl Iterator<Item = Option<&'a [u8]>> {

@@ -1,17 +1,19 @@
 //! A local disk as an object store whose writes are durable when they return.
 //!
 //! The local store of `object_store` 0.13 never syncs, so an acknowledged file can be empty after a power cut. Here a
-//! write goes to a hidden temporary file, which is synced, then takes its name, then the directory is synced. Reading,
-//! listing and deleting are `object_store`'s own.
+//! write goes to a hidden temporary file, which is synced, then takes its name, then the directory is synced, and so is
+//! every directory above it that holds a new one: at the end and not when it is made, since the sync of the file has
+//! usually written that too. Reading, listing and deleting are `object_store`'s own.
 //!
 //! A sync that fails leaves the page cache in a state that nobody can know, and a second sync would report success. So
 //! the first failure poisons the store for the life of the process: every later write is refused.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -27,7 +29,7 @@ use super::Store;
 use crate::rules::{Rule, is_broken};
 
 /// The disk, as long as the process lives.
-static DISK: Disk = Disk { syncing: &Fsync, poisoned: AtomicBool::new(false) };
+static DISK: Disk = Disk::new(&Fsync);
 /// Makes temporary names unique within the process.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
@@ -72,6 +74,7 @@ impl DurableLocal {
     fn open_on(root: &std::path::Path, disk: &'static Disk) -> std::io::Result<Self> {
         let root = std::path::absolute(root)?;
         disk.make_folder(&root)?;
+        disk.sync_made(&root)?;
         let root = root.canonicalize()?;
         let files = LocalFileSystem::new_with_prefix(&root).map_err(std::io::Error::other)?;
         Ok(DurableLocal { root, files: Arc::new(files), disk })
@@ -336,9 +339,16 @@ struct Disk {
     syncing: &'static dyn Syncing,
     /// Set by the first sync that fails.
     poisoned: AtomicBool,
+    /// Folders that got a new folder and were not synced since, with how many they got. Whoever writes below them syncs
+    /// them, whoever it was that made the new one.
+    unsynced: Mutex<BTreeMap<PathBuf, u64>>,
 }
 
 impl Disk {
+    const fn new(syncing: &'static dyn Syncing) -> Self {
+        Disk { syncing, poisoned: AtomicBool::new(false), unsynced: Mutex::new(BTreeMap::new()) }
+    }
+
     fn check(&self) -> std::io::Result<()> {
         match self.poisoned.load(Ordering::SeqCst) {
             true => Err(std::io::Error::other(NotDurable(None))),
@@ -357,28 +367,49 @@ impl Disk {
         })
     }
 
+    /// Syncs what shows a file under its name: its folder, and above it what is new.
     fn sync_folder_of(&self, target: &std::path::Path) -> std::io::Result<()> {
-        match target.parent() {
-            Some(folder) => self.sync(folder, &File::open(folder)?),
-            None => Ok(()),
+        let Some(folder) = target.parent() else { return Ok(()) };
+        self.sync(folder, &File::open(folder)?)?;
+        self.sync_made(folder)
+    }
+
+    /// Syncs every folder above this one that got a new folder, from below.
+    fn sync_made(&self, folder: &std::path::Path) -> std::io::Result<()> {
+        for above in folder.ancestors().skip(1) {
+            let Some(new) = self.unsynced().get(above).copied() else { continue };
+            self.sync(above, &File::open(above)?)?;
+            // Only now, so that whoever came meanwhile has synced it as well; and not if it got another one meanwhile.
+            let mut unsynced = self.unsynced();
+            if unsynced.get(above) == Some(&new) {
+                unsynced.remove(above);
+            }
         }
+        Ok(())
+    }
+
+    fn unsynced(&self) -> MutexGuard<'_, BTreeMap<PathBuf, u64>> {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make_folder_of(&self, target: &std::path::Path) -> std::io::Result<()> {
         target.parent().map_or(Ok(()), |folder| self.make_folder(folder))
     }
 
-    /// Makes a folder with its parents, and syncs the parent of each that is new.
+    /// Makes a folder with its parents. They are durable with the first file in it.
     fn make_folder(&self, folder: &std::path::Path) -> std::io::Result<()> {
         if folder.is_dir() {
             return Ok(());
         }
-        self.make_folder_of(folder)?;
+        let Some(parent) = folder.parent() else { return Ok(()) };
+        self.make_folder(parent)?;
+        // Noted and made in one: whoever finds it finds the note, and a sync covers all that the note is about.
+        let mut unsynced = self.unsynced();
+        *unsynced.entry(parent.to_owned()).or_default() += 1;
         match std::fs::create_dir(folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !folder.is_dir() => return Err(error),
-            _ => {}
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists || !folder.is_dir() => Err(error),
+            _ => Ok(()),
         }
-        self.sync_folder_of(folder)
     }
 }
 

@@ -77,6 +77,7 @@ pub async fn read(
         assert!(receipt.is_none(), "the receipt is the last item");
         match item? {
             ReadItem::Rows(batch) => rows.push(batch),
+            ReadItem::End => {}
             ReadItem::Receipt(last) => receipt = Some(last),
         }
     }
@@ -306,6 +307,7 @@ pub async fn cancel_ends_the_read(source: &dyn Source, reader: &dyn SourceReader
             while let Some(item) = items.next().await {
                 match item {
                     Ok(ReadItem::Rows(rows)) => delivered += rows.num_rows() as u64,
+                    Ok(ReadItem::End) => {}
                     Ok(ReadItem::Receipt(_)) => assert_eq!(delivered, receipt.rows, "a receipt for rows not delivered"),
                     Err(_) => {}
                 }

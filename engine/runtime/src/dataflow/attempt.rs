@@ -55,6 +55,8 @@ impl AttemptContext {
 #[derive(Debug, Default)]
 pub struct TaskReports {
     receipts: Mutex<Vec<Receipt>>,
+    /// What went wrong where nobody was left to be told.
+    failure: Mutex<Option<Error>>,
     /// By sink: the next task number.
     tasks: Mutex<BTreeMap<String, u32>>,
 }
@@ -65,9 +67,17 @@ impl TaskReports {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner).push(receipt);
     }
 
-    /// The receipts so far, which are taken out.
-    pub fn take_receipts(&self) -> Vec<Receipt> {
-        std::mem::take(&mut *self.receipts.lock().unwrap_or_else(PoisonError::into_inner))
+    /// A split has been read, and then something went wrong with its receipt. The first such error counts.
+    pub fn fail(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    /// The receipts, which are taken out, or what went wrong with one.
+    pub fn take_receipts(&self) -> Result<Vec<Receipt>> {
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut *self.receipts.lock().unwrap_or_else(PoisonError::into_inner))),
+        }
     }
 
     /// A task number that nobody else has in this attempt and sink.

@@ -88,8 +88,7 @@ impl LocalExecutor {
         let attempt = AttemptId::random(self.clients.context().rng.as_ref());
         let mut tasks = Tasks::new(self, batch_id, attempt, splits, &cancel);
         tasks.start(plan);
-        let rows = tasks.finish(&cancel).await?;
-        Ok((rows, tasks.attempt.reports.take_receipts()))
+        tasks.finish(&cancel).await
     }
 }
 
@@ -109,7 +108,8 @@ impl BatchExecutor for LocalExecutor {
         for plan in job.drains {
             tasks.start_drain(plan);
         }
-        for rows in tasks.finish(&cancel).await? {
+        let (acked, receipts) = tasks.finish(&cancel).await?;
+        for rows in acked {
             for (sink, ack) in acks_of(&rows)? {
                 *outcome.output_rows.entry(sink.clone()).or_default() += ack.rows;
                 outcome.acks.entry(sink).or_default().push(ack);
@@ -118,7 +118,7 @@ impl BatchExecutor for LocalExecutor {
         for acks in outcome.acks.values_mut() {
             acks.sort_by_key(|ack| ack.task);
         }
-        outcome.receipts = tasks.attempt.reports.take_receipts();
+        outcome.receipts = receipts;
         for receipt in &outcome.receipts {
             *outcome.input_rows.entry(receipt.source.clone()).or_default() += receipt.rows;
         }
@@ -203,8 +203,9 @@ impl Tasks {
         }
     }
 
-    /// Waits for all tasks. The first error ends the others, which are waited for, within a bound.
-    async fn finish(&mut self, cancel: &CancellationToken) -> Result<Vec<RecordBatch>> {
+    /// Waits for all tasks and for the receipts of what they read. The first error ends the others, which are waited for,
+    /// within a bound.
+    async fn finish(&mut self, cancel: &CancellationToken) -> Result<(Vec<RecordBatch>, Vec<Receipt>)> {
         let mut kept = Vec::new();
         let error = loop {
             let joined = tokio::select! {
@@ -213,13 +214,27 @@ impl Tasks {
                 joined = self.running.join_next() => joined,
             };
             match joined.map(flatten) {
-                None => return Ok(kept),
+                None => {
+                    break match self.receipts(cancel).await {
+                        Ok(receipts) => return Ok((kept, receipts)),
+                        Err(error) => error,
+                    };
+                }
                 Some(Ok(rows)) => kept.extend(rows),
                 Some(Err(error)) => break error,
             }
         };
         self.end().await;
         Err(error)
+    }
+
+    /// The receipts of all reads: some come a moment after the rows have ended. A reader's questions have bounds.
+    async fn receipts(&self, cancel: &CancellationToken) -> Result<Vec<Receipt>> {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(stopped()),
+            () = self.attempt.running.ended() => self.attempt.reports.take_receipts(),
+        }
     }
 
     /// Ends all tasks and waits until they are gone, within a bound: readers and writers too, which go on for a moment

@@ -111,6 +111,7 @@ impl PartitionStream for SplitStream {
             let _ = &ends;
             ready(match item {
                 Ok(ReadItem::Rows(rows)) => Some(Ok(rows)),
+                Ok(ReadItem::End) => None,
                 Ok(ReadItem::Receipt(receipt)) => check(receipt).err().map(Err),
                 Err(error) => Some(Err(error)),
             })

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -40,25 +41,30 @@ impl Stream for SplitRows {
     }
 }
 
-/// A read that runs until the last of its consumers is gone.
+/// A read that runs until the last of its consumers is gone, unless it has given all of its rows: then its receipt is
+/// all that is left, and nobody's to stop but the attempt's.
 #[derive(Debug)]
 pub(super) struct RunningRead {
     /// Told first: it reaches into blocking calls of a client.
     cancel: CancellationToken,
     task: AbortHandle,
+    /// Whether all rows were given.
+    ended: Arc<AtomicBool>,
 }
 
 impl RunningRead {
-    /// A read that runs as `task` and listens to `cancel`.
-    pub fn new(cancel: CancellationToken, task: AbortHandle) -> Self {
-        RunningRead { cancel, task }
+    /// A read that runs as `task`, listens to `cancel` and sets `ended` when it has given all of its rows.
+    pub fn new(cancel: CancellationToken, task: AbortHandle, ended: Arc<AtomicBool>) -> Self {
+        RunningRead { cancel, task, ended }
     }
 }
 
 impl Drop for RunningRead {
     fn drop(&mut self) {
-        self.cancel.cancel();
-        self.task.abort();
+        if !self.ended.load(Ordering::Acquire) {
+            self.cancel.cancel();
+            self.task.abort();
+        }
     }
 }
 
@@ -130,7 +136,7 @@ mod tests {
                     }
                 }
             });
-            RunningRead::new(cancel, task.abort_handle())
+            RunningRead::new(cancel, task.abort_handle(), Arc::default())
         }
     }
 
@@ -154,6 +160,18 @@ mod tests {
         drop(joined);
         let error = reads.join(&split(), 2, ten(&cancel)).expect_err("refused, though the read is over");
         assert_eq!(error.code(), code::BUG);
+    }
+
+    #[tokio::test]
+    async fn read_that_has_given_all_rows_is_left_to_report() {
+        let cancel = CancellationToken::new();
+        let ended = Arc::new(AtomicBool::new(false));
+        let report = tokio::spawn(std::future::pending::<()>());
+        let read = RunningRead::new(cancel.clone(), report.abort_handle(), Arc::clone(&ended));
+        ended.store(true, Ordering::Release);
+        drop(read);
+        tokio::task::yield_now().await;
+        assert!(!cancel.is_cancelled() && !report.is_finished());
     }
 
     #[tokio::test]

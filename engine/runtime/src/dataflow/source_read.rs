@@ -5,12 +5,14 @@
 //! learn how many rows there will be: exact statistics would turn `count(*)` into a literal.
 //!
 //! Every split is read by a task of its own. Its rows go through a small queue, as the reader made them; its receipt
-//! goes to the attempt's reports. A reader that fails or panics fails the attempt. Dropping the stream ends the reads.
+//! goes to the attempt's reports, perhaps a moment after the rows have ended. A reader that fails or panics fails the
+//! attempt. Dropping the stream ends the reads that have not given all of their rows.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::arrow::array::{Array, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -289,12 +291,16 @@ struct ReadTask {
 
 impl ReadTask {
     fn spawn(self, mut outlets: Outlets) -> RunningRead {
-        let cancel = self.context.cancel.clone();
-        let running = self.attempt.running.enter();
+        let (cancel, ended) = (self.context.cancel.clone(), Arc::new(AtomicBool::new(false)));
+        let (running, has_ended) = (self.attempt.running.enter(), Arc::clone(&ended));
         let task = tokio::spawn(async move {
             let _running = running;
-            let read = AssertUnwindSafe(self.run(&mut outlets)).catch_unwind().await;
+            let read = AssertUnwindSafe(self.run(&mut outlets, &has_ended)).catch_unwind().await;
             if let Err(error) = read.unwrap_or_else(|panic: Box<dyn Any + Send>| Err(from_panic(panic))) {
+                if has_ended.load(Ordering::Acquire) {
+                    self.attempt.reports.fail(error);
+                    return;
+                }
                 // A consumer that is gone needs no error. The last gets the error itself, with its causes.
                 while outlets.len() > 1 {
                     let _ = outlets.swap_remove(0).send(Err(error.clone())).await;
@@ -304,12 +310,11 @@ impl ReadTask {
                 }
             }
         });
-        RunningRead::new(cancel, task.abort_handle())
+        RunningRead::new(cancel, task.abort_handle(), ended)
     }
 
-    /// Gives every consumer the rows of the split, then reports the receipt: before the queues close, so that whoever
-    /// has seen the end of the rows finds the receipt.
-    async fn run(&self, outlets: &mut Outlets) -> Result<()> {
+    /// Gives every consumer the rows of the split, then reports the receipt. The attempt waits for both.
+    async fn run(&self, outlets: &mut Outlets, has_ended: &AtomicBool) -> Result<()> {
         let mut items = self.reader.read(self.split.clone(), self.context.clone());
         let (mut delivered, mut receipt) = (0_u64, None);
         while let Some(item) = self.unless_stopped(items.next()).await? {
@@ -317,6 +322,14 @@ impl ReadTask {
                 ReadItem::Receipt(given) if receipt.is_none() => receipt = Some(given),
                 _ if receipt.is_some() => return Err(self.broken("the reader went on after its receipt")),
                 ReadItem::Receipt(_) => {}
+                ReadItem::End => {
+                    // In this order: a consumer that sees the end, and goes, must not stop the read.
+                    has_ended.store(true, Ordering::Release);
+                    outlets.clear();
+                }
+                ReadItem::Rows(_) if has_ended.load(Ordering::Acquire) => {
+                    return Err(self.broken("the reader gave rows after their end"));
+                }
                 ReadItem::Rows(rows) if rows.num_rows() == 0 => {}
                 ReadItem::Rows(rows) => {
                     if rows.schema_ref().fields() != self.schema.fields() {

@@ -47,6 +47,12 @@ pub enum Fault {
     NoReceipt,
     WrongReceipt,
     OtherColumns,
+    /// Says where the rows end; the receipt comes when a sink has finished with them.
+    LateReceipt,
+    /// The same, and then an error in place of the receipt.
+    LateFail,
+    /// Gives the rows once more after it said that they had ended.
+    EndsTooEarly,
 }
 
 /// A source of the numbers of a split's range: `n`, the split's name `part`, and `body`, a JSON message.
@@ -152,7 +158,22 @@ impl SourceReader for NumbersReader {
             identity: Value::Null,
         };
         let last = stream::iter((fault != Fault::NoReceipt).then_some(Ok(ReadItem::Receipt(receipt))));
-        batches.chain(last).boxed()
+        if !matches!(fault, Fault::LateReceipt | Fault::LateFail | Fault::EndsTooEarly) {
+            return batches.chain(last).boxed();
+        }
+        let (memory, all) = (Arc::clone(&self.memory), rows(&split.id, start..end));
+        let late = async move {
+            while fault != Fault::EndsTooEarly && memory.finished.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            match fault {
+                Fault::LateReceipt => None,
+                Fault::EndsTooEarly => Some(Ok(ReadItem::Rows(all))),
+                _ => Some(Err(Error::new(code::SOURCE_UNAVAILABLE, "no answer at the end"))),
+            }
+        };
+        let late = stream::once(late).filter_map(std::future::ready);
+        batches.chain(stream::iter([Ok(ReadItem::End)])).chain(late).chain(last).boxed()
     }
 }
 

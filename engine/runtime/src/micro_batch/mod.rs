@@ -36,6 +36,7 @@ mod write;
 
 pub use commit::Committed;
 pub use pace::Paces;
+pub(crate) use plan::Ahead;
 pub use plan::UpTo;
 pub use publish::Published;
 pub use write::Written;
@@ -172,22 +173,21 @@ impl Pending {
 }
 
 impl MicroBatch {
-    /// Takes a batch from wherever it stands to its end. After an error, `pending` is the last durable token, and the
-    /// call may be repeated.
-    pub async fn advance(&self, pending: &mut Pending, cancel: &CancellationToken) -> Result<Committed> {
-        loop {
-            *pending = match pending {
-                Pending::Planned(planned) => Pending::Logged(self.log_offsets(planned).await?),
-                Pending::Logged(logged) => {
-                    let written = self.write(logged, cancel).await?;
-                    Pending::Acked(self.acknowledge(written).await?)
-                }
-                Pending::Acked(acked) => {
-                    let published = self.publish(acked).await?;
-                    return self.commit(published).await;
-                }
-            };
-        }
+    /// Takes a batch to its next durable token, or from the last one to its end. After an error, `pending` is the last
+    /// durable token, and the call may be repeated.
+    pub async fn advance(&self, pending: &mut Pending, cancel: &CancellationToken) -> Result<Option<Committed>> {
+        *pending = match pending {
+            Pending::Planned(planned) => Pending::Logged(self.log_offsets(planned).await?),
+            Pending::Logged(logged) => {
+                let written = self.write(logged, cancel).await?;
+                Pending::Acked(self.acknowledge(written).await?)
+            }
+            Pending::Acked(acked) => {
+                let published = self.publish(acked).await?;
+                return self.commit(published).await.map(Some);
+            }
+        };
+        Ok(None)
     }
 
     fn next_attempt(&self) -> AttemptId {

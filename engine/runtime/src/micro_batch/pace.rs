@@ -40,20 +40,25 @@ impl Paces {
         last.is_some_and(|last| waiting < hold.rows && now.saturating_sub(last) < hold.delay_max)
     }
 
-    /// Takes note of a batch that was committed.
-    pub(super) fn committed(&self, receipts: &[Receipt], now: Duration) {
+    /// Takes note of what was read.
+    pub(super) fn read(&self, receipts: &[Receipt]) {
         let mut read: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for receipt in receipts {
             let (rows, bytes) = read.entry(&receipt.source).or_default();
             (*rows, *bytes) = (*rows + receipt.rows, *bytes + receipt.bytes);
         }
         let mut seen = self.seen();
-        for (source, (rows, bytes)) in read {
-            let seen = seen.entry(source.to_owned()).or_default();
-            seen.last_batch = Some(now);
-            if rows > 0 {
-                seen.row_bytes = Some(bytes.div_ceil(rows).max(1));
-            }
+        for (source, (rows, bytes)) in read.into_iter().filter(|(_, (rows, _))| *rows > 0) {
+            seen.entry(source.to_owned()).or_default().row_bytes = Some(bytes.div_ceil(rows).max(1));
+        }
+    }
+
+    /// Takes note of a batch that was committed.
+    pub(super) fn committed(&self, receipts: &[Receipt], now: Duration) {
+        self.read(receipts);
+        let mut seen = self.seen();
+        for receipt in receipts {
+            seen.entry(receipt.source.clone()).or_default().last_batch = Some(now);
         }
     }
 }

@@ -5,19 +5,41 @@ use std::sync::Arc;
 
 use tidemill_core::crash::crash_point;
 use tidemill_core::{Error, Hold, Loss, Offer, Offsets, Range, ReadLimit, Result, Source, code};
+use tokio::task::JoinSet;
 
-use super::{MicroBatch, Planned, Position};
+use super::{Acked, MicroBatch, Planned, Position};
 use crate::checkpoint::entry::{OffsetsBody, SourceEntry};
-
-impl Position {
-    fn of(&self, source: &str) -> Result<Offsets> {
-        let offsets = self.offsets.get(source).cloned();
-        offsets.ok_or_else(|| Error::new(code::BUG, "a source has no position").at("source", source))
-    }
-}
 
 /// Where each source stops, for the trigger `available_now`; empty for the others.
 pub type UpTo = BTreeMap<String, Offsets>;
+
+/// What each source has to give; one that has nothing is not in it.
+pub type Offers = BTreeMap<String, Offer>;
+
+/// The question for the next batch's offers, asked before that batch is due. Dropped, it is asked no more.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    /// Where the sources stood.
+    from: BTreeMap<String, Offsets>,
+    /// One task.
+    asked: JoinSet<Result<Offers>>,
+}
+
+impl Ahead {
+    /// What was offered to a query that stands there. None where it has to be asked again: it stands elsewhere, the question
+    /// failed, or there was nothing, which may be otherwise by now.
+    pub async fn offers(mut self, position: &Position) -> Option<Offers> {
+        if self.from != position.offsets {
+            return None;
+        }
+        self.asked.join_next().await?.ok()?.ok().filter(|offers| !offers.is_empty())
+    }
+}
+
+fn position(offsets: &BTreeMap<String, Offsets>, source: &str) -> Result<Offsets> {
+    let offsets = offsets.get(source).cloned();
+    offsets.ok_or_else(|| Error::new(code::BUG, "a source has no position").at("source", source))
+}
 
 impl MicroBatch {
     /// Gives every source that has no position yet its start. Done once in a run: a start such as "latest" would
@@ -34,11 +56,54 @@ impl MicroBatch {
         Ok(position)
     }
 
-    /// Asks every source what it has from where it stands. None if nothing is waiting anywhere, unless there is a start
-    /// that only this run knows.
+    /// Asks every source what it has from where the query stands.
     ///
     /// With `up_to`, nothing at or beyond those offsets is read, and a source that is not in it has nothing to give.
-    pub async fn plan_offsets(&self, position: &Position, up_to: Option<&UpTo>) -> Result<Option<Planned>> {
+    pub async fn offers(&self, offsets: &BTreeMap<String, Offsets>, up_to: Option<&UpTo>) -> Result<Offers> {
+        self.asking(offsets, up_to)?.await
+    }
+
+    /// Asks for the batch after one that is acknowledged, while that is published and committed: where it begins is known.
+    pub(crate) fn ask_ahead(&self, acked: &Acked, up_to: Option<&UpTo>) -> Option<Ahead> {
+        self.paces.read(&acked.entry.body.receipts);
+        let from = acked.entry.body.positions.clone();
+        // What cannot be asked now is asked when it is due, and fails then.
+        let asking = self.asking(&from, up_to).ok()?;
+        let mut asked = JoinSet::new();
+        asked.spawn(asking);
+        Some(Ahead { from, asked })
+    }
+
+    fn asking(
+        &self,
+        offsets: &BTreeMap<String, Offsets>,
+        up_to: Option<&UpTo>,
+    ) -> Result<impl Future<Output = Result<Offers>> + Send + use<>> {
+        let mut questions = Vec::new();
+        for (name, source) in &self.query.sources {
+            let from = position(offsets, name)?;
+            let bound = up_to.map(|up_to| up_to.get(name).unwrap_or(&from).clone());
+            let limit = self.paces.limit(name, &source.pace(), bound);
+            questions.push((name.clone(), Arc::clone(source), from, limit));
+        }
+        Ok(async move {
+            let mut offers = Offers::new();
+            for (name, source, from, limit) in questions {
+                let offer = source.next(&from, &limit).await.map_err(|error| error.at("source", &name))?;
+                offers.extend(offer.map(|offer| (name, offer)));
+            }
+            Ok(offers)
+        })
+    }
+
+    /// The next batch, out of what the sources offer. None if nothing is waiting anywhere, unless there is a start that only
+    /// this run knows.
+    pub fn plan_offsets(
+        &self,
+        position: &Position,
+        mut offers: Offers,
+        up_to: Option<&UpTo>,
+    ) -> Result<Option<Planned>> {
         // A position that was known once is carried on for ever, also of a source that the program no longer reads.
         let carried = |offsets: &Offsets| SourceEntry {
             range: Range { start: offsets.clone(), end: offsets.clone() },
@@ -49,13 +114,9 @@ impl MicroBatch {
         let mut sources: BTreeMap<String, SourceEntry> = known.collect();
         let (mut latest, mut found) = (BTreeMap::new(), position.has_unlogged_start);
         for (name, source) in &self.query.sources {
-            let from = position.of(name)?;
-            let pace = source.pace();
-            let bound = up_to.map(|up_to| up_to.get(name).unwrap_or(&from).clone());
-            let limit = self.paces.limit(name, &pace, bound);
-            let offer = source.next(&from, &limit).await.map_err(|error| error.at("source", name))?;
             // Whoever wants to read all that is there does not wait for more.
-            let hold = pace.hold.filter(|_| up_to.is_none());
+            let hold = source.pace().hold.filter(|_| up_to.is_none());
+            let offer = offers.remove(name);
             let offer = offer.filter(|offer| !hold.is_some_and(|hold| self.holds_back(name, source, hold, offer)));
             found |= offer.is_some();
             let (range, loss) = match offer {
@@ -63,7 +124,10 @@ impl MicroBatch {
                     latest.insert(name.clone(), offer.latest);
                     (offer.range, offer.loss)
                 }
-                None => (Range { start: from.clone(), end: from }, Loss::default()),
+                None => {
+                    let at = self::position(&position.offsets, name)?;
+                    (Range { start: at.clone(), end: at }, Loss::default())
+                }
             };
             sources.insert(name.clone(), SourceEntry { range, interpretation: source.interpretation(), loss });
         }
@@ -95,7 +159,7 @@ impl MicroBatch {
     pub async fn ends_now(&self, position: &Position) -> Result<UpTo> {
         let mut ends = UpTo::new();
         for (name, source) in &self.query.sources {
-            let from = position.of(name)?;
+            let from = self::position(&position.offsets, name)?;
             let offer = source.next(&from, &ReadLimit::default()).await.map_err(|error| error.at("source", name))?;
             ends.insert(name.clone(), offer.map_or(from, |offer| offer.range.end));
         }

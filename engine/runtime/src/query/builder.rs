@@ -199,6 +199,7 @@ impl QueryBuilder {
             },
             last_start: None,
             committed: false,
+            ahead: None,
         };
         tokio::spawn(async move {
             run.run().await;

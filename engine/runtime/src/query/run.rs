@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 use super::handle::Shared;
 use super::progress::{SinkProgress, SourceProgress, StreamingQueryProgress, utc};
 use crate::micro_batch::recover::Resume;
-use crate::micro_batch::{Committed, MicroBatch, Pending, Position, UpTo};
+use crate::micro_batch::{Ahead, Committed, MicroBatch, Pending, Position, UpTo};
 use crate::trigger::{Beat, Trigger};
 
 /// How a query runs.
@@ -43,6 +43,8 @@ pub(super) struct Run {
     pub last_start: Option<Duration>,
     /// Whether this run has committed a batch.
     pub committed: bool,
+    /// The question for the next batch, if it was asked while the batch before was shown.
+    pub ahead: Option<Ahead>,
 }
 
 /// What a look at the sources found.
@@ -125,7 +127,7 @@ impl Run {
             Resume::Next(position) => position,
             Resume::Finish(pending) => {
                 let now_ms = self.steps.clock.now_ms();
-                self.finish(pending, now_ms, self.steps.clock.elapsed(), cancel).await?
+                self.finish(pending, now_ms, self.steps.clock.elapsed(), None, cancel).await?
             }
         };
         position =
@@ -145,7 +147,7 @@ impl Run {
                 Look::Nothing => idle = true,
                 Look::Batch(pending, timestamp_ms, began) => {
                     idle = false;
-                    position = self.finish(pending, timestamp_ms, began, cancel).await?;
+                    position = self.finish(pending, timestamp_ms, began, Some((&beat, up_to.as_ref())), cancel).await?;
                     if let Some(late) = beat.overrun(&*self.steps.clock) {
                         warn!(late_ms = late.as_millis() as u64, "batch took longer than the trigger's interval");
                     }
@@ -177,10 +179,22 @@ impl Run {
         beat.start(&*clock);
         let look = self.shared.looks.fetch_add(1, Ordering::SeqCst) + 1;
         let (timestamp_ms, began) = (clock.now_ms(), clock.elapsed());
-        let planned = self.retry("Getting offsets from the sources", |steps| async move {
-            let plan = steps.plan_offsets(position, up_to);
-            steps.timings.phase(&*steps.clock, "latestOffset", plan).await
-        });
+        let ahead = self.ahead.take();
+        let planned = async {
+            let (steps, mut offers) = (&self.steps, None);
+            if let Some(ahead) = ahead {
+                offers = steps.timings.phase(&*clock, "latestOffset", ahead.offers(position)).await;
+            }
+            if let Some(offers) = offers {
+                return steps.plan_offsets(position, offers, up_to);
+            }
+            self.retry("Getting offsets from the sources", |steps| async move {
+                let offers = steps.offers(&position.offsets, up_to);
+                let offers = steps.timings.phase(&*steps.clock, "latestOffset", offers).await?;
+                steps.plan_offsets(position, offers, up_to)
+            })
+            .await
+        };
         let planned = tokio::select! {
             biased;
             planned = planned => planned?,
@@ -206,30 +220,37 @@ impl Run {
         }
     }
 
-    /// Takes the batch in hand to its end, and reports it.
+    /// Takes the batch in hand to its end, and reports it. If the next one is due by then, its question is asked while this
+    /// one is shown.
     async fn finish(
         &mut self,
         mut pending: Pending,
         timestamp_ms: i64,
         began: Duration,
+        next: Option<(&Beat, Option<&UpTo>)>,
         cancel: &CancellationToken,
     ) -> Result<Position> {
         let mut first_failure = None;
         loop {
             self.shared.set_status(&format!("Processing batch {}", pending.batch_id()), true, true);
-            let before = std::mem::discriminant(&pending);
-            let advanced = self.steps.advance(&mut pending, cancel).await;
-            if std::mem::discriminant(&pending) != before {
-                // A step was done: the next one has all of its time.
-                first_failure = None;
-            }
-            match advanced {
-                Ok(committed) => {
+            match self.steps.advance(&mut pending, cancel).await {
+                Ok(Some(committed)) => {
                     self.committed = true;
                     self.report(&committed, timestamp_ms, began);
                     return Ok(committed.position);
                 }
-                Err(error) => self.pause(error.at("batch", pending.batch_id()), &mut first_failure).await?,
+                // A step was done: the next one has all of its time.
+                Ok(None) => first_failure = None,
+                Err(error) => {
+                    self.pause(error.at("batch", pending.batch_id()), &mut first_failure).await?;
+                    continue;
+                }
+            }
+            if let (Pending::Acked(acked), Some((beat, up_to))) = (&pending, next)
+                && beat.wait(&*self.steps.clock, false).is_zero()
+                && !self.shared.stop.is_cancelled()
+            {
+                self.ahead = self.steps.ask_ahead(acked, up_to);
             }
         }
     }

@@ -76,7 +76,7 @@ impl Rig {
         std::fs::write(root.join("old"), "old").unwrap();
         let notes: &'static Notes =
             Box::leak(Box::new(Notes { root: root.clone(), synced: Mutex::default(), left: Mutex::new(None) }));
-        let disk: &'static Disk = Box::leak(Box::new(Disk { syncing: notes, poisoned: AtomicBool::new(false) }));
+        let disk: &'static Disk = Box::leak(Box::new(Disk::new(notes)));
         let store = DurableLocal::open_on(&root, disk).unwrap();
         Rig { _folder: folder, notes, disk, store }
     }
@@ -115,13 +115,14 @@ impl Rig {
 #[tokio::test]
 async fn a_write_is_synced_before_it_has_its_name_and_its_folder_before_it_is_reported() {
     for (how, expected) in [
-        ("put", &["/: old", "temporary: old", "a: a/new old"][..]),
+        // The folder above shows a new folder: it is synced last.
+        ("put", &["temporary: old", "a: a/new old", "/: a/new old"][..]),
         ("replace", &["temporary: old", "/: old"]),
         // Each part as it comes, and the whole.
-        ("upload", &["/: old", "temporary: old", "temporary: old", "a: a/new old"]),
+        ("upload", &["temporary: old", "temporary: old", "a: a/new old", "/: a/new old"]),
         // A link shows a file whose bytes were synced when it was written.
-        ("link", &["/: old", "a: a/new old"]),
-        ("link over", &["/: old", "a: a/new old"]),
+        ("link", &["a: a/new old", "/: a/new old"]),
+        ("link over", &["a: a/new old", "/: a/new old"]),
         ("adopt", &["old: old", "/: old"]),
     ] {
         let rig = Rig::new();
@@ -134,9 +135,23 @@ async fn a_write_is_synced_before_it_has_its_name_and_its_folder_before_it_is_re
 async fn the_parents_of_every_new_folder_are_synced() {
     let rig = Rig::new();
     DurableLocal::open_on(&rig.store.root().join("b/c"), rig.disk).unwrap();
-    assert_eq!(rig.synced(), ["/: old", "b: old"]);
+    assert_eq!(rig.synced(), ["b: old", "/: old"]);
     rig.store.put(&Path::from("b/c/d/e/f"), "bytes".into()).await.unwrap();
-    assert_eq!(rig.synced()[2..], ["b/c: old", "b/c/d: old", "temporary: old", "b/c/d/e: b/c/d/e/f old"]);
+    let shown = |folder| format!("{folder}: b/c/d/e/f old");
+    let expected = ["temporary: old".to_owned(), shown("b/c/d/e"), shown("b/c/d"), shown("b/c")];
+    assert_eq!(rig.synced()[2..], expected);
+    rig.store.put(&Path::from("b/c/d/e/f"), "bytes".into()).await.unwrap();
+    assert_eq!(rig.synced()[6..], [shown("temporary"), shown("b/c/d/e")], "once is enough");
+}
+
+#[tokio::test]
+async fn who_writes_into_a_folder_that_another_has_just_made_makes_it_durable_too() {
+    let rig = Rig::new();
+    // As if the other had not come to its sync yet.
+    rig.disk.make_folder(&rig.store.root().join("b/c")).unwrap();
+    rig.store.put(&Path::from("b/c/d"), "bytes".into()).await.unwrap();
+    let expected = ["temporary: old", "b/c: b/c/d old", "b: b/c/d old", "/: b/c/d old"];
+    assert_eq!(rig.synced(), expected);
 }
 
 #[tokio::test]

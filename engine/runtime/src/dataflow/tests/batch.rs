@@ -142,6 +142,21 @@ async fn failing_read_fails_the_attempt_with_its_own_error() {
     check(Fault::NoReceipt, code::BUG, "ended without a receipt").await;
     check(Fault::WrongReceipt, code::RECEIPT_MISMATCH, "gave 30000 rows and a receipt for 30001").await;
     check(Fault::OtherColumns, code::BUG, "other columns").await;
+    check(Fault::LateFail, code::SOURCE_UNAVAILABLE, "TM0201 no answer at the end (source numbers)").await;
+    check(Fault::EndsTooEarly, code::BUG, "gave rows after their end").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receipt_may_come_when_the_rows_are_long_written() {
+    let queries = ["SELECT part, n FROM numbers", "SELECT n FROM numbers"];
+    for count in [1, 2] {
+        let kit = Kit::new();
+        kit.table("numbers", Fault::LateReceipt);
+        let splits = vec![split("numbers", "a", 0..300), split("numbers", "b", 400..700)];
+        let outcome = run(&kit, kit.request(splits.clone(), &queries[..count]).await).await.unwrap();
+        Receipt::check(&splits, &outcome.receipts).unwrap();
+        assert_eq!(outcome.output_rows["s0"], 600);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
