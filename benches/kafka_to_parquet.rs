@@ -8,7 +8,6 @@
 
 use std::time::Instant;
 
-use serde_json::json;
 use tidemill::prelude::*;
 
 #[path = "../tests/support/broker.rs"]
@@ -42,36 +41,14 @@ fn compare(as_json: bool) {
     broker.create_topic(&topic, PARTITIONS, &[]);
     eprintln!("loading {rows} rows");
     loader::load(broker.bootstrap(), &topic, PARTITIONS, 0..rows);
-    // The broker's cache and its compiler are warm for whoever comes first.
-    support::measure(&["bare", broker.bootstrap(), &topic]);
-    for case in ["raw", "json"] {
-        let (mut ours, mut limits) = (Vec::new(), Vec::new());
-        for _ in 0..TURNS {
-            limits.push(support::measure(&["bare", broker.bootstrap(), &topic]));
-            ours.push(support::measure(&["land", case, broker.bootstrap(), &topic]));
-        }
-        for measured in ours.iter().chain(&limits) {
-            assert_eq!(measured["rows"], rows, "a run that loses rows is no measurement");
-        }
-        let of = |all: &[serde_json::Value], name: &str| {
-            support::median(all.iter().map(|measured| measured[name].as_f64().expect("a number")).collect())
-        };
-        let rate = |all: &[serde_json::Value]| rows as f64 / of(all, "seconds");
-        support::print_case(
-            as_json,
-            &json!({
-                "bench": "kafka_to_parquet",
-                "case": case,
-                "rows_per_s": rate(&ours),
-                "limit_rows_per_s": rate(&limits),
-                "ratio_to_limit": rate(&ours) / rate(&limits),
-                "cpu_s_per_mrow": of(&ours, "cpu_s") / (rows as f64 / 1e6),
-                "peak_rss_mb": of(&ours, "peak_rss_mb"),
-                "median_ms": of(&ours, "seconds") * 1000.0,
-                "limit_ms": of(&limits, "seconds") * 1000.0,
-            }),
-        );
-    }
+    support::compare_with_bare(
+        as_json,
+        "kafka_to_parquet",
+        &["raw", "json"],
+        TURNS,
+        &[broker.bootstrap(), &topic],
+        rows,
+    );
 }
 
 fn bare(brokers: &str, topic: &str) {

@@ -34,7 +34,8 @@
 pub use arrow;
 pub use tidemill_connectors::{Kafka, MemorySource, Rate, Start, WithoutMatch};
 pub use tidemill_core::{
-    BatchId, Code, Error, ErrorKind, Offsets, Options, Registry, Result, Secret, code, registry, sink, source, store,
+    BatchId, BearerToken, Code, Error, ErrorKind, Offsets, Options, Registry, Result, Secret, code, registry, sink,
+    source, store,
 };
 pub use tidemill_runtime::checkpoint::Retention;
 pub use tidemill_runtime::dataflow::{BadRecordPolicy, Json, from_json};

@@ -6,6 +6,7 @@ use tidemill::prelude::*;
 use tidemill::{Result, StreamingQueryProgress, WithoutMatch, code};
 
 use crate::support::broker::{Broker, unique_topic};
+use crate::support::child::Landing;
 use crate::support::loader::{self, Loader, Record, Transactions};
 use crate::support::{table, tools, topic_that_ends_in_markers};
 
@@ -462,4 +463,31 @@ async fn a_backfill_reads_up_to_its_end_and_resumes() {
     story.load(1, 120..150);
     story.finish(further()).await.unwrap();
     assert_eq!(story.landed(), pairs(0, 10..130));
+}
+
+/// What librdkafka fetches ahead is bounded for each partition's queue, 64 MB unless told: sixty of them are gigabytes.
+#[test]
+fn a_backlog_in_many_partitions_is_read_within_a_bound_of_memory() {
+    const PARTITIONS: i32 = 60;
+    const ROWS: u64 = 1_200;
+    let broker = Broker::start();
+    let topic = unique_topic("backlog");
+    broker.create_topic(&topic, PARTITIONS, &[]);
+    Loader::new(broker.bootstrap()).bulk(&topic, PARTITIONS, ROWS, 10_000);
+    let root = tempfile::tempdir().unwrap();
+    let landing = Landing::new(broker.bootstrap(), &topic, root.path(), &["--max-offsets", "6000"]);
+    let mut running = landing.start("available-now", &[]);
+    let mut peak_kib = 0;
+    while running.is_running() {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        peak_kib = line.map_or(peak_kib, |line| line.trim().trim_end_matches(" kB").parse().unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = running.wait(Duration::from_secs(1));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert!((1..512 << 10).contains(&peak_kib), "{peak_kib} KiB for a backlog of 720 MB");
+    let expected: Vec<(i32, i64)> =
+        (0..PARTITIONS).flat_map(|partition| (0..ROWS as i64).map(move |offset| (partition, offset))).collect();
+    assert_eq!(table::offsets(landing.table()), expected);
 }

@@ -3,13 +3,15 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tidemill::prelude::*;
-use tidemill::{Error, Result, Secret};
+use tidemill::{BearerToken, Error, Result, Secret};
 use tidemill_core::{Owner, QueryId, SourceBuilder};
 
+use crate::support::authority::{self, TokenAuthority};
 use crate::support::broker::{Broker, unique_topic};
 use crate::support::certificates::Authority;
 use crate::support::{loader, pipeline, table, tools};
@@ -25,6 +27,8 @@ struct Fortress {
     broker: Broker,
     authority: Authority,
     sasl: String,
+    /// Logs in with tokens, and wants another one every two seconds.
+    oauth: String,
     tls: String,
     mutual: String,
     /// Its certificate is for another host.
@@ -46,11 +50,12 @@ impl Fortress {
         let store = authority.keystore("broker", "IP:127.0.0.1,DNS:localhost");
         let other = authority.keystore("other", "DNS:broker.example.org");
         // All are held at once, so that they differ.
-        let held = [(); 6].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let held = [(); 7].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
         let ports = held.map(|listener| listener.local_addr().expect("it is bound").port());
-        let [plain, controller, sasl, tls, mutual, elsewhere] = ports.map(|port| format!("127.0.0.1:{port}"));
-        let outside =
-            format!("PLAINTEXT://{plain},LOGIN://{sasl},TLS://{tls},MUTUAL://{mutual},ELSEWHERE://{elsewhere}");
+        let [plain, controller, sasl, oauth, tls, mutual, elsewhere] = ports.map(|port| format!("127.0.0.1:{port}"));
+        let outside = format!(
+            "PLAINTEXT://{plain},LOGIN://{sasl},OAUTH://{oauth},TLS://{tls},MUTUAL://{mutual},ELSEWHERE://{elsewhere}"
+        );
         let listeners = format!("{outside},CONTROLLER://{controller}");
         let login = format!(
             "org.apache.kafka.common.security.plain.PlainLoginModule required user_reader=\"{PASSWORD}\" user_other=\"x\";"
@@ -64,7 +69,7 @@ impl Fortress {
         set("inter.broker.listener.name", "PLAINTEXT");
         set(
             "listener.security.protocol.map",
-            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,MUTUAL:SSL,ELSEWHERE:SSL",
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT,OAUTH:SASL_PLAINTEXT,TLS:SSL,MUTUAL:SSL,ELSEWHERE:SSL",
         );
         set("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512");
         set("listener.name.login.sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512");
@@ -73,6 +78,11 @@ impl Fortress {
             let login = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
             set(&format!("listener.name.login.{mechanism}.sasl.jaas.config"), login);
         }
+        set("listener.name.oauth.sasl.enabled.mechanisms", "OAUTHBEARER");
+        // Without an authority of its own a broker takes unsigned tokens.
+        let login = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;";
+        set("listener.name.oauth.oauthbearer.sasl.jaas.config", login);
+        set("listener.name.oauth.oauthbearer.connections.max.reauth.ms", "2000");
         for (listener, store) in [("tls", &store), ("mutual", &store), ("elsewhere", &other)] {
             let mut set = |name: &str, value: &str| set(&format!("listener.name.{listener}.ssl.{name}"), value);
             set("keystore.type", "PEM");
@@ -92,7 +102,7 @@ impl Fortress {
         loader::load(broker.bootstrap(), &topic, 1, 0..20);
         tools::set_scram_password(broker.bootstrap(), "reader", PASSWORD);
         tools::allow_to_read(broker.bootstrap(), "reader", &topic);
-        Fortress { broker, authority, sasl, tls, mutual, elsewhere, topic, files }
+        Fortress { broker, authority, sasl, oauth, tls, mutual, elsewhere, topic, files }
     }
 
     fn kafka(&self, servers: &str) -> Kafka {
@@ -103,6 +113,18 @@ impl Fortress {
         let kafka = self.kafka(&self.sasl).property("security.protocol", "sasl_plaintext");
         let kafka = kafka.property("sasl.mechanism", mechanism).property("sasl.username", user);
         kafka.secret_property("sasl.password", Secret::new(password))
+    }
+
+    fn oauth(&self) -> Kafka {
+        self.kafka(&self.oauth).property("security.protocol", "sasl_plaintext")
+    }
+
+    /// With an account at an authority.
+    fn account(&self, endpoint: &str, secret: &str) -> Kafka {
+        let kafka = self.oauth().property("sasl.mechanism", "OAUTHBEARER").property("sasl.oauthbearer.method", "oidc");
+        let kafka = kafka.property("sasl.oauthbearer.token.endpoint.url", endpoint);
+        let kafka = kafka.property("sasl.oauthbearer.client.id", "lander").property("sasl.oauthbearer.scope", "kafka");
+        kafka.secret_property("sasl.oauthbearer.client.secret", Secret::new(secret))
     }
 
     fn tls(&self, servers: &str, authority: &Authority) -> Kafka {
@@ -153,6 +175,58 @@ async fn wrong_passwords_and_missing_rights_are_errors_with_the_brokers_reason()
     let error = refused(fortress.login("PLAIN", "other", "x")).await;
     assert!([78, 69].contains(&error.exit_code()), "{error:?}");
     assert!(error.to_string().contains(&fortress.topic), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_at_an_authority_gets_tokens_for_all_clients_of_a_source() {
+    let fortress = Fortress::shared();
+    let authority = TokenAuthority::start("reader", "lander", PASSWORD);
+    assert_eq!(land(fortress.account(&authority.url, PASSWORD)).await.unwrap(), 20);
+    // The driver and the reader have one each, whatever number of clients they have.
+    assert_eq!(authority.asked.load(Ordering::SeqCst), 2);
+    let error = refused(fortress.account(&authority.url, &format!("{PASSWORD}x"))).await;
+    assert_eq!((error.code(), error.exit_code()), (tidemill::code::SOURCE_DENIED, 78), "{error:?}");
+    assert!(error.to_string().contains("401") && error.to_string().contains("nobody of that name"), "{error}");
+    let nobody = format!("http://{}/token", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let error = refused(fortress.account(&nobody, PASSWORD)).await;
+    assert_eq!(error.code(), tidemill::code::SOURCE_UNAVAILABLE, "{error:?}");
+    assert!(error.to_string().contains("no token from 127.0.0.1"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_of_ones_own_are_renewed_while_a_query_runs() {
+    let fortress = Fortress::shared();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let kafka = fortress.oauth().bearer_tokens(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let expires_at_ms = authority::now_ms() + authority::SHORT_LIFE.as_millis() as i64;
+        Ok(BearerToken::new(authority::token("reader", 2), "reader", expires_at_ms))
+    });
+    let topic = unique_topic("renewed");
+    fortress.broker.create_topic(&topic, 1, &[]);
+    tools::allow_to_read(fortress.broker.bootstrap(), "reader", &topic);
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();
+    let session = Session::builder().build().unwrap();
+    let rows = session.stream(kafka.topic(&topic)).await.unwrap().select(["partition", "offset"]);
+    let query = session.query("renewed").sink("table", rows, Parquet::table(at("table"))).checkpoint(at("checkpoint"));
+    let query = query.trigger(Trigger::processing_time(Duration::from_millis(100))).start().await.unwrap();
+    for round in 0..3 {
+        loader::load(fortress.broker.bootstrap(), &topic, 1, round * 10..(round + 1) * 10);
+        query.process_all_available().await.unwrap();
+        tokio::time::sleep(authority::SHORT_LIFE).await;
+    }
+    query.stop().await.unwrap();
+    assert_eq!(table::offsets(root.path().join("table")).len(), 50, "20 rows of the one topic and 30 of the other");
+    assert!(asked.load(Ordering::SeqCst) > 3, "{asked:?}: the driver's, the reader's, and new ones");
+
+    let error = refused(fortress.oauth().bearer_tokens(|| Err("the vault is locked".into()))).await;
+    assert_eq!(error.code(), tidemill::code::SOURCE_UNAVAILABLE, "{error:?}");
+    assert!(error.to_string().contains("the vault is locked"), "{error}");
+    let late = || Ok(BearerToken::new(authority::token("reader", -60), "reader", authority::now_ms() + 60_000));
+    let error = refused(fortress.oauth().bearer_tokens(late)).await;
+    assert_eq!(error.code(), tidemill::code::SOURCE_DENIED, "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

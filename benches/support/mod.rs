@@ -21,6 +21,42 @@ pub fn measure(args: &[&str]) -> Value {
     serde_json::from_str(text.lines().last().expect("it says something")).expect("it says JSON")
 }
 
+/// Each case of a bench that reads a whole topic, against the bare consume loop: this very binary takes `bare` and
+/// `land CASE` as its arguments. Ours and the bare loop take turns, and medians are compared.
+pub fn compare_with_bare(as_json: bool, bench: &str, cases: &[&str], turns: usize, at: &[&str], rows: u64) {
+    // The broker's cache and its compiler are warm for whoever comes first.
+    measure(&[&["bare"], at].concat());
+    for case in cases {
+        let (mut ours, mut limits) = (Vec::new(), Vec::new());
+        for _ in 0..turns {
+            limits.push(measure(&[&["bare"], at].concat()));
+            ours.push(measure(&[&["land", case], at].concat()));
+        }
+        for measured in ours.iter().chain(&limits) {
+            assert_eq!(measured["rows"], rows, "a run that loses rows is no measurement");
+        }
+        let of = |all: &[Value], name: &str| {
+            median(all.iter().map(|measured| measured[name].as_f64().expect("a number")).collect())
+        };
+        let rate = |all: &[Value]| rows as f64 / of(all, "seconds");
+        print_case(
+            as_json,
+            &json!({
+                "bench": bench,
+                "case": case,
+                "rows_per_s": rate(&ours),
+                "limit_rows_per_s": rate(&limits),
+                "ratio_to_limit": rate(&ours) / rate(&limits),
+                "cpu_s_per_mrow": of(&ours, "cpu_s") / (rows as f64 / 1e6),
+                "limit_cpu_s_per_mrow": of(&limits, "cpu_s") / (rows as f64 / 1e6),
+                "peak_rss_mb": of(&ours, "peak_rss_mb"),
+                "median_ms": of(&ours, "seconds") * 1000.0,
+                "limit_ms": of(&limits, "seconds") * 1000.0,
+            }),
+        );
+    }
+}
+
 /// The median of the values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

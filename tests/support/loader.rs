@@ -143,6 +143,19 @@ impl Loader {
         flush(&self.producer);
     }
 
+    /// Writes `rows` rows to each partition, every one `bytes` long and unlike the others, of bytes that do not compress.
+    pub fn bulk(&self, topic: &str, partitions: i32, rows: u64, bytes: usize) {
+        let mut row: Vec<u8> = (0..bytes as u64 / 8 + 1).flat_map(|i| scramble(i).to_le_bytes()).collect();
+        row.truncate(bytes);
+        for i in 0..rows {
+            for partition in 0..partitions {
+                row[..8].copy_from_slice(&(i * partitions as u64 + partition as u64).to_le_bytes());
+                enqueue(&self.producer, BaseRecord::<(), [u8]>::to(topic).partition(partition).payload(&row));
+            }
+        }
+        flush(&self.producer);
+    }
+
     /// Hands over row `i` for a partition, to be sent at once; [`Loader::flush`] waits until it is there.
     pub fn queue(&self, topic: &str, partition: i32, i: u64) {
         enqueue(&self.producer, BaseRecord::<(), str>::to(topic).partition(partition).payload(&sensor_row(i)));

@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: a real broker, rows for its topics, and readers of tables that are not ours.
 
+pub mod authority;
 pub mod broker;
 pub mod certificates;
 pub mod child;

@@ -11,7 +11,7 @@ use tidemill_core::{Clock, Result};
 use super::client::Client;
 use super::ffi::{self, Code, Messages};
 use super::lane::FetchSizes;
-use super::properties::Redactor;
+use super::token::Login;
 
 /// What a bare loop did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +52,7 @@ fn one_client(brokers: &str, topic: &str, partitions: &[i32], buffer_bytes: usiz
     config.set("bootstrap.servers", brokers).set("group.id", "tidemill").set("enable.auto.commit", "false");
     config.set("enable.partition.eof", "true").set("auto.offset.reset", "earliest");
     FetchSizes::new(buffer_bytes, u64::MAX).apply(&mut config);
-    let client: Arc<Client> = Client::new(&config, &Redactor::default())?;
+    let client: Arc<Client> = Client::new(&config, &Login::default())?;
     let queue = ffi::common_queue(&client);
     for partition in partitions {
         ffi::assign(&client, topic, *partition, 0)?;

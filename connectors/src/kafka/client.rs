@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::bindings::rd_kafka_t;
-use rdkafka::client::ClientContext;
+use rdkafka::client::{ClientContext, OAuthToken};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -17,7 +17,8 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidemill_core::{Error, Result, code};
 
 use super::ffi::{self, Answer, Call, Code};
-use super::properties::{Redactor, printable};
+use super::properties::printable;
+use super::token::Login;
 
 /// How long one blocking wait takes at most: a cancelled reader ends within two of them.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
@@ -30,6 +31,9 @@ const DENIED_PIECES: u32 = 4;
 
 /// How many slices a refused login is given to come right: brokers refuse in passing, too.
 const DENIED_SLICES: u32 = 20;
+
+/// What the library says when it has got no token.
+const NO_TOKEN: &str = "Failed to acquire SASL OAUTHBEARER token";
 
 /// A client and what it said.
 pub(super) struct Client {
@@ -69,22 +73,22 @@ impl Drop for Client {
 
 impl Client {
     /// Makes a client; it connects when it is first used.
-    pub(super) fn new(config: &ClientConfig, redactor: &Redactor) -> Result<Arc<Self>> {
-        let events = Events { redactor: redactor.clone(), said: Mutex::default(), group_denied: Mutex::default() };
-        let consumer = config.create_with_context(events).map_err(|error| refused(&error, redactor))?;
+    pub(super) fn new(config: &ClientConfig, login: &Login) -> Result<Arc<Self>> {
+        let events = Events { login: login.clone(), said: Mutex::default(), group_denied: Mutex::default() };
+        let consumer = config.create_with_context(events).map_err(|error| refused(&error, login))?;
         Ok(Arc::new(Client { consumer: Some(consumer), target: Mutex::default() }))
     }
 
     /// Makes a client for questions. While a broker is away, the library would try to reach it without a pause for every
     /// question that waits, unless it keeps its connections open.
-    pub(super) fn for_questions(config: &ClientConfig, redactor: &Redactor) -> Result<Arc<Self>> {
+    pub(super) fn for_questions(config: &ClientConfig, login: &Login) -> Result<Arc<Self>> {
         let mut config = config.clone();
         config.set("enable.sparse.connections", "false");
         if config.get("socket.nagle.disable").is_none() {
             // Questions go out together: none should wait for the answer to the one before.
             config.set("socket.nagle.disable", "true");
         }
-        Client::new(&config, redactor)
+        Client::new(&config, login)
     }
 
     fn consumer(&self) -> &BaseConsumer<Events> {
@@ -127,6 +131,7 @@ impl Client {
     /// The brokers of the cluster, and one topic or all. Waits up to the bound for a broker that answers. What the
     /// library knew before of these topics and their leaders is replaced.
     pub(super) fn metadata(&self, topic: Option<&str>, bound: Duration, stop: &dyn Fn() -> bool) -> Result<Metadata> {
+        self.serve();
         let mut denied = 0;
         // The library's call cannot be ended from outside, so it is made in pieces.
         for _ in 0..(bound.as_millis() / CONNECT_SLICE.as_millis()).max(1) {
@@ -171,6 +176,7 @@ impl Client {
             // An offset below 0 is none, and no position is.
             let _ = list.set_partition_offset(topic, partition, Offset::Offset(next));
         }
+        self.serve();
         self.consumer().commit(&list, CommitMode::Sync).map_err(|error| self.no_group(&error.to_string()))
     }
 
@@ -185,6 +191,7 @@ impl Client {
         for (topic, partition) in partitions {
             list.add_partition(topic, partition);
         }
+        self.serve();
         for _ in 0..(bound.as_millis() / CONNECT_SLICE.as_millis()).max(1) {
             if let Ok(found) = self.consumer().committed_offsets(list.clone(), CONNECT_SLICE) {
                 let elements = found.elements();
@@ -209,11 +216,13 @@ impl Client {
 
     /// Takes known secrets out of a text of the library.
     pub(super) fn clean(&self, text: &str) -> String {
-        self.consumer().context().redactor.clean(text)
+        self.consumer().context().login.clean(text)
     }
 
     /// Waits for the answer to a request, which comes within the request's bound. `stop` is asked every now and then.
     pub(super) fn answer(&self, call: &Call, what: &str, stop: &dyn Fn() -> bool) -> Result<Answer> {
+        // Perhaps it waits for a token.
+        self.serve();
         let mut denied = 0;
         let answer = loop {
             if let Some(answer) = call.wait(SLICE) {
@@ -278,15 +287,15 @@ pub(super) fn denied_right(what: &str, text: &str) -> Error {
 }
 
 /// The error for a configuration that the library does not take. A value that may be secret is not in it.
-fn refused(error: &KafkaError, redactor: &Redactor) -> Error {
+fn refused(error: &KafkaError, login: &Login) -> Error {
     match error {
         KafkaError::ClientConfig(_, text, name, _) => {
-            let why = if printable(name) { redactor.clean(text) } else { "the value does not fit".to_owned() };
+            let why = if printable(name) { login.clean(text) } else { "the value does not fit".to_owned() };
             Error::new(code::INVALID_OPTION, format!("librdkafka does not take \"kafka.{name}\": {why}"))
                 .fix("see librdkafka's CONFIGURATION.md for what it takes")
         }
         other => {
-            let why = redactor.clean(&other.to_string());
+            let why = login.clean(&other.to_string());
             Error::new(code::INVALID_OPTION, format!("librdkafka cannot make a client: {why}"))
                 .fix("check the \"kafka.*\" options")
         }
@@ -302,7 +311,7 @@ struct Said {
 
 /// Listens to the library.
 struct Events {
-    redactor: Redactor,
+    login: Login,
     said: Mutex<Said>,
     /// Why the client's group may not be used, which matters to nobody who does not ask.
     group_denied: Mutex<Option<String>>,
@@ -315,14 +324,33 @@ impl Events {
 }
 
 impl ClientContext for Events {
+    /// For clients that log in by OAUTHBEARER; others are never asked.
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> std::result::Result<OAuthToken, Box<dyn std::error::Error>> {
+        let Some(tokens) = &self.login.tokens else { return Err("no tokens are configured".into()) };
+        let token = tokens.token().map_err(|error| {
+            let text = self.login.clean(&error.to_string());
+            let mut said = self.said();
+            said.denied = (error.code() == code::SOURCE_DENIED).then(|| text.clone());
+            said.reason = Some(text.clone());
+            text
+        })?;
+        Ok(OAuthToken {
+            token: token.value.expose().to_owned(),
+            principal_name: token.principal,
+            lifetime_ms: token.expires_at_ms,
+        })
+    }
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
         // Not our handling: what matters becomes the reason in an error.
-        let text = self.redactor.clean(text);
+        let text = self.login.clean(text);
         tracing::debug!(?level, facility, text, "librdkafka");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        let reason = self.redactor.clean(reason);
+        let reason = self.login.clean(reason);
         tracing::debug!(reason, "librdkafka error");
         let mut said = self.said();
         match error.rdkafka_error_code() {
@@ -330,6 +358,8 @@ impl ClientContext for Events {
             Some(RDKafkaErrorCode::AllBrokersDown) if said.reason.is_some() => {}
             // It is no group that anything is read from.
             Some(RDKafkaErrorCode::GroupAuthorizationFailed) => *lock(&self.group_denied) = Some(reason),
+            // Why there is none was said before.
+            _ if reason.contains(NO_TOKEN) && said.reason.is_some() => {}
             Some(
                 RDKafkaErrorCode::Authentication
                 | RDKafkaErrorCode::SaslAuthenticationFailed

@@ -17,7 +17,7 @@ use super::config::Isolation;
 use super::ffi::{self, Answer, Code, OffsetInfo, OffsetSpec, TopicInfo};
 use super::offset::Position;
 use super::plan::{PartitionState, Snapshot, TopicState, missing_topic};
-use super::properties::Redactor;
+use super::token::Login;
 
 /// The driver's client.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ impl Drop for StopOnDrop {
 
 impl Cluster {
     /// A client for questions only; it fetches nothing, so no answer waits behind a fetch.
-    pub(super) fn new(config: &ClientConfig, redactor: &Redactor, bound_ms: u64) -> Result<Self> {
-        Ok(Cluster { client: Client::for_questions(config, redactor)?, bound: Duration::from_millis(bound_ms) })
+    pub(super) fn new(config: &ClientConfig, login: &Login, bound_ms: u64) -> Result<Self> {
+        Ok(Cluster { client: Client::for_questions(config, login)?, bound: Duration::from_millis(bound_ms) })
     }
 
     /// Runs a question where it may block.

@@ -2,15 +2,18 @@
 //! both make.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use serde::{Deserialize, Serialize};
 use tidemill_core::registry::Vault;
-use tidemill_core::{Error, Hold, Owner, Pace, Result, SourceSpec, code};
+use tidemill_core::secret::TokenSource;
+use tidemill_core::{Error, Hold, Owner, Pace, Result, Secret, SourceSpec, code};
 
-use super::properties::Redactor;
+use super::properties::{CREDENTIALS, Redactor};
+use super::token::{ClientCredentials, Login, Tokens};
 
 mod builder;
 pub(super) mod options;
@@ -200,6 +203,9 @@ pub(super) struct KafkaConfig {
     pub(super) properties: BTreeMap<String, String>,
     /// All other properties, with the names of their values in the vault.
     pub(super) vault: BTreeMap<String, String>,
+    /// The name in the vault of what gives tokens, where that is the user's own.
+    #[serde(default)]
+    pub(super) tokens: Option<String>,
     pub(super) bounds: Bounds,
 }
 
@@ -219,27 +225,59 @@ impl KafkaConfig {
         self.properties.get("bootstrap.servers").map_or("", String::as_str)
     }
 
-    /// What a client of the library is made with, and what takes its secrets out of texts.
-    pub(super) fn client(&self, vault: &Vault) -> Result<(ClientConfig, Redactor)> {
+    /// What a client of the library is made with, and how it logs in.
+    pub(super) fn client(&self, vault: &Vault) -> Result<(ClientConfig, Login)> {
         let mut config = ClientConfig::new();
         let mut redactor = Redactor::default();
         // Once a broker is back, half a minute of waiting for the next try would be ours, not its.
         config.set("reconnect.backoff.max.ms", "1000");
         config.set("allow.auto.create.topics", "false");
-        for (name, value) in &self.properties {
-            config.set(name, value);
-        }
+        let mut properties = self.properties.clone();
         for (name, kept) in &self.vault {
             let secret = vault.get(kept)?;
             redactor.learn(name, secret.expose());
-            config.set(name, secret.expose());
+            properties.insert(name.clone(), secret.expose().to_owned());
+        }
+        let tokens = self.tokens(vault, &mut properties, &redactor)?.map(|source| Arc::new(Tokens::new(source)));
+        for (name, value) in properties {
+            config.set(name, value);
         }
         config.set("enable.auto.commit", "false");
         config.set("enable.auto.offset.store", "false");
         config.set("auto.offset.reset", "error");
         config.set("enable.partition.eof", "true");
         config.set_log_level(RDKafkaLogLevel::Info);
-        Ok((config, redactor))
+        Ok((config, Login { redactor, tokens }))
+    }
+
+    /// Where tokens come from, if the login is by OAUTHBEARER. Takes out of the properties what librdkafka would need
+    /// libcurl for.
+    fn tokens(
+        &self,
+        vault: &Vault,
+        properties: &mut BTreeMap<String, String>,
+        redactor: &Redactor,
+    ) -> Result<Option<TokenSource>> {
+        if let Some(kept) = &self.tokens {
+            return vault.tokens(kept).map(Some);
+        }
+        if !properties.get("sasl.oauthbearer.method").is_some_and(|method| method.eq_ignore_ascii_case("oidc")) {
+            return Ok(None);
+        }
+        let mut take = |name: &str| properties.remove(name);
+        take("sasl.oauthbearer.method");
+        take("sasl.oauthbearer.grant.type");
+        let [endpoint, client_id, client_secret] = CREDENTIALS.map(|names| names.iter().find_map(|name| take(name)));
+        let missing = || Error::new(code::MISSING_OPTION, "a part of the client credentials is missing");
+        let account = ClientCredentials {
+            endpoint: endpoint.ok_or_else(missing)?,
+            client_id: client_id.ok_or_else(missing)?,
+            client_secret: Secret::new(client_secret.ok_or_else(missing)?),
+            scope: take("sasl.oauthbearer.scope"),
+            ca_file: take("https.ca.location"),
+            redactor: redactor.clone(),
+        };
+        Ok(Some(TokenSource::new(move || account.ask())))
     }
 
     /// The group to which positions are committed; none if none are.

@@ -12,7 +12,7 @@ use tidemill_core::Result;
 
 use super::client::Client;
 use super::offset::KafkaOffsets;
-use super::properties::Redactor;
+use super::token::Login;
 
 /// Commits are no closer together …
 const AT_MOST_EVERY: Duration = Duration::from_millis(500);
@@ -67,14 +67,14 @@ impl Drop for Lag {
 
 impl Lag {
     /// Begins to tell a group. Nothing is sent before there is a position.
-    pub(super) fn new(config: &ClientConfig, redactor: &Redactor, group: String, query_id: String) -> Result<Self> {
+    pub(super) fn new(config: &ClientConfig, login: &Login, group: String, query_id: String) -> Result<Self> {
         let mut config = config.clone();
         config.set("group.id", &group);
         if config.get("session.timeout.ms").is_none() {
             // As long is a commit tried while the group's broker is away.
             config.set("session.timeout.ms", "10000");
         }
-        let client = Client::new(&config, redactor)?;
+        let client = Client::new(&config, login)?;
         let shared = Arc::new(Shared::default());
         let teller = Teller { client, group, query_id, shared: Arc::clone(&shared), refused: false, foreign: false };
         // Without a thread nothing is told, and nothing else is wrong.

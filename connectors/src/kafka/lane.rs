@@ -12,7 +12,7 @@ use super::client::Client;
 use super::config::Isolation;
 use super::ffi::{self, Code, Messages, Queue};
 use super::offset::SplitOffsets;
-use super::properties::Redactor;
+use super::token::Login;
 
 /// Clients that fetch, at most. Beyond it partitions share clients, and one that waits for new rows can hold up
 /// another for as long as [`FETCH_WAIT_MS`].
@@ -197,7 +197,7 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Pool {
     config: ClientConfig,
-    redactor: Redactor,
+    login: Login,
     state: Mutex<State>,
 }
 
@@ -229,8 +229,8 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    pub(super) fn new(config: ClientConfig, redactor: Redactor) -> Self {
-        Pool { config, redactor, state: Mutex::default() }
+    pub(super) fn new(config: ClientConfig, login: Login) -> Self {
+        Pool { config, login, state: Mutex::default() }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -328,7 +328,7 @@ impl Pool {
         let mut config = self.config.clone();
         config.set("isolation.level", at.isolation.as_str());
         sizes.apply(&mut config);
-        let client = Client::new(&config, &self.redactor)?;
+        let client = Client::new(&config, &self.login)?;
         let (isolation, partitions) = (at.isolation, [partition].into());
         state.clients.push(Fetching { client: Arc::downgrade(&client), isolation, sizes, partitions });
         Ok(client)

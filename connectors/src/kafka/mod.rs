@@ -2,7 +2,7 @@
 //!
 //! The driver's side (`source`, on `cluster` and the pure `plan`) finds out where topics begin and end; the task's side
 //! (`read`, on `lane` and `columns`) reads exactly one range of one partition. `config` and `properties` are what a user
-//! says, `offset` is what is logged, `lag` tells tools outside, `client` and `ffi` are the library.
+//! says, `offset` is what is logged, `lag` tells tools outside, `client` (with `token` for its login) and `ffi` are the library.
 //!
 //! Promises: a range that is read twice gives the same rows, or an error. A topic that was deleted and made again, rows
 //! that are gone, and an end that lies below a known one are errors, never a jump (unless losses are accepted: then they
@@ -24,6 +24,7 @@ mod plan;
 mod properties;
 mod read;
 mod source;
+mod token;
 mod watch;
 
 #[cfg(feature = "testing")]

@@ -3,6 +3,8 @@
 //! What is printed is decided by a list of harmless names; every other value goes to the vault, and a spec holds only
 //! its name there. Nothing here ever prints a value.
 
+use std::collections::BTreeMap;
+
 use tidemill_core::options::nearest;
 use tidemill_core::{Error, Result, code};
 
@@ -140,13 +142,50 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     })
 }
 
-/// Refuses a value that would be accepted and then not work.
-pub(super) fn check_value(name: &str, value: &str) -> Result<()> {
-    if ["sasl.mechanism", "sasl.mechanisms"].contains(&name) && value.eq_ignore_ascii_case("OAUTHBEARER") {
-        let what = format!("\"kafka.{name}\" is OAUTHBEARER, which comes later");
-        return Err(
-            Error::new(code::INVALID_OPTION, what).fix("use SCRAM-SHA-512, PLAIN, GSSAPI or client certificates")
+/// What client credentials are made of: the authority, the account and its secret, each by the names that it has.
+pub(super) const CREDENTIALS: [&[&str]; 3] = [
+    &["sasl.oauthbearer.token.endpoint.url"],
+    &["sasl.oauthbearer.client.id", "sasl.oauthbearer.client.credentials.client.id"],
+    &["sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret"],
+];
+
+/// Refuses a login by OAUTHBEARER that would be accepted and then not work. `has_tokens`: the program gives its own.
+pub(super) fn check_login(properties: &BTreeMap<&str, &str>, has_tokens: bool) -> Result<()> {
+    let is = |name: &str, value: &str| properties.get(name).is_some_and(|found| found.eq_ignore_ascii_case(value));
+    let by_token = is("sasl.mechanism", "OAUTHBEARER") || is("sasl.mechanisms", "OAUTHBEARER");
+    let refuse = |what: String, fix: &'static str| Err(Error::new(code::INVALID_OPTION, what).fix(fix));
+    if !by_token {
+        return Ok(());
+    }
+    for name in ["enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"] {
+        if properties.contains_key(name) {
+            return refuse(
+                format!("\"kafka.{name}\" cannot be set"),
+                "log in with client credentials (\"kafka.sasl.oauthbearer.method\" oidc), or with Kafka::bearer_tokens",
+            );
+        }
+    }
+    if has_tokens {
+        return Ok(());
+    }
+    if !is("sasl.oauthbearer.method", "oidc") {
+        return refuse(
+            "OAUTHBEARER is without tokens".to_owned(),
+            "set \"kafka.sasl.oauthbearer.method\" to oidc with a client's id and secret, or call Kafka::bearer_tokens",
         );
+    }
+    let other = properties.get("sasl.oauthbearer.grant.type").filter(|grant| **grant != "client_credentials");
+    if other.is_some() || properties.keys().any(|name| name.starts_with("sasl.oauthbearer.assertion.")) {
+        return refuse(
+            "\"kafka.sasl.oauthbearer.grant.type\" can only be client_credentials".to_owned(),
+            "for another grant, call Kafka::bearer_tokens with a function that knows it",
+        );
+    }
+    for names in CREDENTIALS {
+        if !names.iter().any(|name| properties.contains_key(name)) {
+            let what = format!("client credentials lack \"kafka.{}\"", names[0]);
+            return Err(Error::new(code::MISSING_OPTION, what).fix("set it"));
+        }
     }
     Ok(())
 }

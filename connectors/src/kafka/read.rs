@@ -68,10 +68,10 @@ struct Shared {
 impl KafkaReader {
     pub(super) fn new(spec: &SourceSpec, context: &Context) -> Result<Self> {
         let config = KafkaConfig::from_spec(spec)?;
-        let (mut client, redactor) = config.client(&context.vault)?;
-        let asking = Client::for_questions(&client, &redactor)?;
+        let (mut client, login) = config.client(&context.vault)?;
+        let asking = Client::for_questions(&client, &login)?;
         client.set("group.id", config.group());
-        let (schema, pool) = (columns::schema(config.include_headers), Pool::new(client, redactor));
+        let (schema, pool) = (columns::schema(config.include_headers), Pool::new(client, login));
         Ok(KafkaReader { shared: Arc::new(Shared { config, schema, pool, asking, identities: Identities::default() }) })
     }
 }

@@ -22,7 +22,7 @@ use super::ffi::TopicInfo;
 use super::lag::Lag;
 use super::offset::{KafkaOffsets, Position, SplitOffsets};
 use super::plan::{self, Doubt, PartitionState, Rules, Snapshot};
-use super::properties::Redactor;
+use super::token::Login;
 
 /// After a reply that took this long nothing is asked again: the caller has a bound of its own.
 const SLOW_REPLY: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub(super) struct KafkaSource {
     /// Topics and partitions that are gone, and of which that was said: not to say it with every look.
     gone: Mutex<BTreeSet<String>>,
     /// What makes the client that tells of lag …
-    client: (ClientConfig, Redactor),
+    client: (ClientConfig, Login),
     /// … once there is something to tell, and to whom.
     lag: OnceLock<Option<(String, Arc<Lag>)>>,
 }
@@ -52,8 +52,8 @@ pub(super) struct KafkaSource {
 impl KafkaSource {
     /// Connects, and checks that every topic is there.
     pub(super) async fn open(config: KafkaConfig, context: &Context) -> Result<Self> {
-        let (client, redactor) = config.client(&context.vault)?;
-        let cluster = Cluster::new(&client, &redactor, config.bounds.call_ms)?;
+        let (client, login) = config.client(&context.vault)?;
+        let cluster = Cluster::new(&client, &login, config.bounds.call_ms)?;
         if let Subscription::Pattern(_) = &config.subscription {
             // What matches now says nothing about later; that the brokers answer does.
             cluster.all_topics().await?;
@@ -105,7 +105,7 @@ impl KafkaSource {
         }
         let (spec, schema) = (config.spec(), columns::schema(config.include_headers));
         let clock = Arc::clone(&context.clock);
-        let (gone, lag, client, end) = (Mutex::default(), OnceLock::new(), (client, redactor), OnceCell::new());
+        let (gone, lag, client, end) = (Mutex::default(), OnceLock::new(), (client, login), OnceCell::new());
         Ok(KafkaSource { config, spec, schema, description, cluster, clock, end, gone, client, lag })
     }
 
@@ -186,10 +186,10 @@ impl KafkaSource {
         let made = match self.lag.get() {
             Some(made) => made,
             None => {
-                let (client, redactor) = &self.client;
+                let (client, login) = &self.client;
                 let group = self.config.lag_group(owner);
                 let made = group.map(|group| {
-                    let lag = Lag::new(client, redactor, group.clone(), owner.query_id.to_string())?;
+                    let lag = Lag::new(client, login, group.clone(), owner.query_id.to_string())?;
                     Ok::<_, Error>((group, Arc::new(lag)))
                 });
                 let made = made.transpose()?;
@@ -238,10 +238,10 @@ impl KafkaSource {
 
     /// Where a consumer group stands; a partition in which it has no position stays where it is.
     async fn at_group(&self, group: &str, mut start: KafkaOffsets) -> Result<KafkaOffsets> {
-        let (config, redactor) = &self.client;
+        let (config, login) = &self.client;
         let mut config = config.clone();
         config.set("group.id", group);
-        let (client, bound) = (Client::new(&config, redactor)?, Duration::from_millis(self.config.bounds.call_ms));
+        let (client, bound) = (Client::new(&config, login)?, Duration::from_millis(self.config.bounds.call_ms));
         let asked = start.clone();
         let found = tokio::task::spawn_blocking(move || {
             client.committed(asked.iter().map(|(topic, partition, _)| (topic, partition)), bound)

@@ -32,7 +32,7 @@ pub use offsets::{Offsets, Range, Split};
 pub use options::{OptionDoc, Options};
 pub use registry::{Context, Registry, SinkBuilder, SinkFormat, SourceBuilder, SourceFormat};
 pub use rng::Rng;
-pub use secret::Secret;
+pub use secret::{BearerToken, Secret};
 pub use sink::{Ack, Acked, Guarantee, Published, Sink, SinkKey, SinkSpec, SinkWriter, WriteTask};
 pub use source::{
     Hold, Loss, Offer, Owner, Pace, ReadContext, ReadItem, ReadLimit, Receipt, Source, SourceReader, SourceSpec,

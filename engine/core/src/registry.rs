@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
@@ -10,7 +10,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Result, code};
 use crate::options::{OptionDoc, Options, nearest};
 use crate::rng::{Rng, SystemRng};
-use crate::secret::Secret;
+use crate::secret::{Secret, TokenSource};
 use crate::sink::{Sink, SinkSpec};
 use crate::source::{Source, SourceReader, SourceSpec};
 use crate::store::Stores;
@@ -41,12 +41,22 @@ impl Default for Context {
 
 /// Secrets by name. A spec carries the name, so it can be written down and sent; the value stays in this process.
 #[derive(Debug, Default)]
-pub struct Vault(Mutex<BTreeMap<String, Secret>>);
+pub struct Vault(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    secrets: BTreeMap<String, Secret>,
+    tokens: BTreeMap<String, TokenSource>,
+}
 
 impl Vault {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Keeps a secret and gives the name under which a spec may refer to it.
     pub fn keep(&self, label: &str, secret: Secret) -> String {
-        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = &mut self.kept().secrets;
         let name = format!("{label}#{}", secrets.len());
         secrets.insert(name.clone(), secret);
         name
@@ -54,12 +64,25 @@ impl Vault {
 
     /// The secret of this name.
     pub fn get(&self, name: &str) -> Result<Secret> {
-        let secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        secrets
-            .get(name)
-            .cloned()
-            .ok_or_else(|| Error::new(code::MISSING_OPTION, format!("secret \"{name}\" is not known in this process")))
+        self.kept().secrets.get(name).cloned().ok_or_else(|| unknown(name))
     }
+
+    /// Keeps what gives tokens, in the same way.
+    pub fn keep_tokens(&self, label: &str, source: TokenSource) -> String {
+        let tokens = &mut self.kept().tokens;
+        let name = format!("{label}#{}", tokens.len());
+        tokens.insert(name.clone(), source);
+        name
+    }
+
+    /// What gives tokens, by this name.
+    pub fn tokens(&self, name: &str) -> Result<TokenSource> {
+        self.kept().tokens.get(name).cloned().ok_or_else(|| unknown(name))
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::new(code::MISSING_OPTION, format!("secret \"{name}\" is not known in this process"))
 }
 
 /// A kind of source.

@@ -1,6 +1,7 @@
 //! Values that are never printed.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::{Error, Result, code};
 
@@ -78,6 +79,46 @@ impl fmt::Debug for Secret {
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+/// A token that proves who somebody is, for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BearerToken {
+    /// The token.
+    pub value: Secret,
+    /// Whose it is.
+    pub principal: String,
+    /// When it ends, in milliseconds since 1970.
+    pub expires_at_ms: i64,
+}
+
+impl BearerToken {
+    /// A token that ends at `expires_at_ms`, in milliseconds since 1970.
+    pub fn new(value: impl Into<String>, principal: impl Into<String>, expires_at_ms: i64) -> Self {
+        BearerToken { value: Secret::new(value), principal: principal.into(), expires_at_ms }
+    }
+}
+
+/// Gives a new token whenever it is called. It may block.
+#[derive(Clone)]
+pub struct TokenSource(Arc<dyn Fn() -> Result<BearerToken> + Send + Sync>);
+
+impl TokenSource {
+    /// Tokens that come from a function.
+    pub fn new(token: impl Fn() -> Result<BearerToken> + Send + Sync + 'static) -> Self {
+        TokenSource(Arc::new(token))
+    }
+
+    /// A new token.
+    pub fn token(&self) -> Result<BearerToken> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSource")
     }
 }
 

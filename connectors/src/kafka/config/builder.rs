@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidemill_core::registry::Vault;
-use tidemill_core::{Context, Error, Result, Secret, Source, SourceBuilder, code};
+use tidemill_core::secret::TokenSource;
+use tidemill_core::{BearerToken, Context, Error, Result, Secret, Source, SourceBuilder, code};
 
 use super::{Bounds, Isolation, KafkaConfig, Portions, Start, Subscription, TopicPattern, WithoutMatch};
 use crate::kafka::properties;
@@ -39,6 +40,7 @@ pub struct Kafka {
     pub(super) include_headers: bool,
     /// By name; whether the caller said that the value is secret stands beside it.
     properties: BTreeMap<String, (Secret, bool)>,
+    tokens: Option<TokenSource>,
     pub(super) bounds: Bounds,
 }
 
@@ -65,6 +67,7 @@ impl Kafka {
             commit_to_group: true,
             include_headers: false,
             properties: BTreeMap::new(),
+            tokens: None,
             bounds: Bounds::default(),
         };
         empty.property("bootstrap.servers", servers)
@@ -215,6 +218,23 @@ impl Kafka {
         self
     }
 
+    /// Logs in by OAUTHBEARER, with tokens that a function gives: it is called when one is needed, and again before that
+    /// one ends. It may block. For authorities that know more than client credentials, such as MSK's IAM; for those, set
+    /// librdkafka's properties `sasl.oauthbearer.*` with the method `oidc`.
+    #[must_use]
+    pub fn bearer_tokens(
+        self,
+        token: impl Fn() -> Result<BearerToken, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
+        let source = TokenSource::new(move || {
+            token().map_err(|error| {
+                let what = format!("the program's own function gave no token: {error}");
+                Error::new(code::SOURCE_UNAVAILABLE, what).because(error)
+            })
+        });
+        Kafka { tokens: Some(source), ..self.property("sasl.mechanism", "OAUTHBEARER") }
+    }
+
     /// How long one request to the broker may take: 30 s by default.
     #[must_use]
     pub fn call_timeout_ms(mut self, bound: u64) -> Self {
@@ -273,6 +293,9 @@ impl Kafka {
             return Err(Error::new(code::INVALID_OPTION, "a stream cannot end at the latest row, which moves")
                 .fix("end it at offsets or at a time, or use the trigger available_now without an end"));
         }
+        let login: BTreeMap<&str, &str> =
+            self.properties.iter().map(|(name, (value, _))| (name.as_str(), value.expose())).collect();
+        properties::check_login(&login, self.tokens.is_some())?;
         let mut isolation = Isolation::default();
         let (mut open, mut kept) = (BTreeMap::new(), BTreeMap::new());
         for (name, (value, secret)) in self.properties {
@@ -281,7 +304,6 @@ impl Kafka {
                 Some(found) => (found, true),
                 None => (value, secret),
             };
-            properties::check_value(&name, value.expose())?;
             if name == "bootstrap.servers" {
                 check_servers(value.expose())?;
             }
@@ -308,6 +330,7 @@ impl Kafka {
             isolation,
             properties: open,
             vault: kept,
+            tokens: self.tokens.map(|source| vault.keep_tokens("kafka.tokens", source)),
             bounds: self.bounds,
         };
         Ok(config)

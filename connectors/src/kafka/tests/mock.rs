@@ -270,10 +270,10 @@ async fn many_partitions_share_few_clients_and_a_bounded_part_of_the_memory() {
         fill(&cluster, "t", PARTITIONS, 0..4 * PARTITIONS as usize);
         let context = Context::default();
         let source = kafka(&cluster, "t").build(&context).await.unwrap();
-        let (config, redactor) = KafkaConfig::from_spec(source.spec()).unwrap().client(&context.vault).unwrap();
+        let (config, login) = KafkaConfig::from_spec(source.spec()).unwrap().client(&context.vault).unwrap();
         let mut config = config;
         config.set("group.id", "test");
-        (source, Pool::new(config, redactor))
+        (source, Pool::new(config, login))
     };
     let range = offer(source.as_ref()).await.range;
     let starts: Vec<_> =
