@@ -19,6 +19,10 @@ use super::offset::Position;
 use super::plan::{PartitionState, Snapshot, TopicState, missing_topic};
 use super::token::Login;
 
+/// Partitions that one request for offsets names. The library looks for each answer among all that were asked for: the
+/// time that it takes grows with the square.
+const PARTITIONS_A_REQUEST: usize = 128;
+
 /// The driver's client.
 #[derive(Debug)]
 pub(super) struct Cluster {
@@ -221,8 +225,14 @@ impl Question<'_> {
             Isolation::ReadCommitted => &[OffsetSpec::Earliest, OffsetSpec::HighWatermark, OffsetSpec::LastStable],
             Isolation::ReadUncommitted => &[OffsetSpec::Earliest, OffsetSpec::HighWatermark],
         };
-        let list = || partitions.iter().map(|(topic, partition)| (topic.as_str(), *partition));
-        specs.iter().map(|spec| Ok((*spec, ffi::ask_offsets(self.client, list(), *spec, self.bound)?))).collect()
+        let mut calls = Vec::new();
+        for spec in specs {
+            for some in partitions.chunks(PARTITIONS_A_REQUEST) {
+                let some = some.iter().map(|(topic, partition)| (topic.as_str(), *partition));
+                calls.push((*spec, ffi::ask_offsets(self.client, some, *spec, self.bound)?));
+            }
+        }
+        Ok(calls)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The driver's side: where a topic begins and ends, and how a range is cut into splits.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ const SLOW_REPLY: Duration = Duration::from_secs(5);
 /// How long a query that ends waits until its last position is told.
 const SETTLE_BOUND: Duration = Duration::from_secs(2);
 
+/// How long an idle query leaves the brokers alone, for each partition that it looks at: a look costs some microseconds of
+/// it, here and there.
+const PAUSE_A_PARTITION: Duration = Duration::from_micros(400);
+
 /// A Kafka source, in the driver.
 #[derive(Debug)]
 pub(super) struct KafkaSource {
@@ -39,6 +44,8 @@ pub(super) struct KafkaSource {
     description: String,
     cluster: Cluster,
     clock: Arc<dyn Clock>,
+    /// Partitions that the last look was about.
+    partitions: AtomicU32,
     /// Where it ends, once that was found out.
     end: OnceCell<KafkaOffsets>,
     /// Topics and partitions that are gone, and of which that was said: not to say it with every look.
@@ -106,7 +113,8 @@ impl KafkaSource {
         let (spec, schema) = (config.spec(), columns::schema(config.include_headers));
         let clock = Arc::clone(&context.clock);
         let (gone, lag, client, end) = (Mutex::default(), OnceLock::new(), (client, login), OnceCell::new());
-        Ok(KafkaSource { config, spec, schema, description, cluster, clock, end, gone, client, lag })
+        let partitions = AtomicU32::new(0);
+        Ok(KafkaSource { config, spec, schema, description, cluster, clock, partitions, end, gone, client, lag })
     }
 
     /// One look at the broker. `known` are the partitions that are likely there.
@@ -123,7 +131,10 @@ impl KafkaSource {
         };
         let known = known.iter().filter(|(topic, partition, _)| subscription.takes(topic, *partition));
         let guess = known.map(|(topic, partition, _)| (topic.to_owned(), partition)).collect();
-        self.cluster.snapshot(topics, guess, self.config.isolation).await
+        let snapshot = self.cluster.snapshot(topics, guess, self.config.isolation).await?;
+        let partitions: usize = snapshot.topics.values().map(|topic| topic.partitions.len()).sum();
+        self.partitions.store(u32::try_from(partitions).unwrap_or(u32::MAX), Ordering::Relaxed);
+        Ok(snapshot)
     }
 
     /// Asks again while a stale reply could be the cause. `decide` is told when nothing will be asked again.
@@ -374,6 +385,10 @@ impl Source for KafkaSource {
         }
         self.gone().extend(decided.gone);
         Ok(decided.offer)
+    }
+
+    fn idle_pause(&self) -> Duration {
+        PAUSE_A_PARTITION.saturating_mul(self.partitions.load(Ordering::Relaxed))
     }
 
     fn plan(&self, name: &str, range: &Range, interpretation: &Value) -> Result<Vec<Split>> {

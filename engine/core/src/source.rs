@@ -150,6 +150,12 @@ pub trait Source: Send + Sync + Debug {
     /// source whose end lies below a known end fails. Partitions that appear get a start, known ones are kept for ever.
     async fn next(&self, from: &Offsets, limit: &ReadLimit) -> Result<Option<Offer>>;
 
+    /// How long a query that runs as often as it can leaves the source alone after a look that found nothing, so that
+    /// waiting costs little.
+    fn idle_pause(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Cuts a range into splits. Pure and deterministic: the same range gives the same splits on every machine.
     /// `interpretation` is what was logged with the range.
     fn plan(&self, name: &str, range: &Range, interpretation: &Value) -> Result<Vec<Split>>;

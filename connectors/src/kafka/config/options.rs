@@ -260,7 +260,8 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
         spark: "kafka.* (of the Java client)",
         meaning: "Passed on to librdkafka without the prefix. Names that the engine decides, and names of the Java client, \
                   are refused with what to use instead. `${env:NAME}` and `${file:PATH}` in a value are looked up, and the \
-                  result is kept secret.",
+                  result is kept secret. OAUTHBEARER takes client credentials (`kafka.sasl.oauthbearer.method` oidc, \
+                  `token.endpoint.url`, `client.id`, `client.secret`, `scope`) or, in the typed form, tokens of one's own.",
     },
 ];
 

@@ -295,6 +295,20 @@ async fn many_partitions_share_few_clients_and_a_bounded_part_of_the_memory() {
     .unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn all_of_many_partitions_are_seen_and_an_idle_query_looks_the_less_often() {
+    // More than one request for offsets names.
+    const PARTITIONS: i32 = 300;
+    let cluster = cluster(&[("t", PARTITIONS)]);
+    fill(&cluster, "t", PARTITIONS, 0..PARTITIONS as usize);
+    let source = kafka(&cluster, "t").build(&Context::default()).await.unwrap();
+    assert_eq!(source.idle_pause(), Duration::ZERO, "nothing was looked at yet");
+    let range = offer(source.as_ref()).await.range;
+    assert_eq!(splits(source.as_ref(), &range).len(), PARTITIONS as usize);
+    assert_eq!(source.rows_between(&range.start, &range.end), Some(PARTITIONS as u64));
+    assert_eq!(source.idle_pause(), Duration::from_millis(120));
+}
+
 #[test]
 fn lane_serves_batches_that_are_larger_or_smaller_for_once() {
     let wants = |rows| FetchSizes::new(8 << 20, rows);

@@ -32,6 +32,8 @@ pub(super) struct RunSettings {
 
 /// How long the batch in hand may go on after `stop`.
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// The longest pause between two looks of an idle query that runs as often as it can.
+const IDLE_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How often a driver looks for a newer one, busy or idle.
 const FENCE_EVERY: Duration = Duration::from_secs(3);
 
@@ -160,7 +162,11 @@ impl Run {
     async fn look(&mut self, position: &Position, up_to: Option<&UpTo>, beat: &mut Beat, idle: bool) -> Result<Look> {
         let clock = Arc::clone(&self.steps.clock);
         let stop = self.shared.stop.clone();
-        let wait = beat.wait(&*clock, idle);
+        let mut wait = beat.wait(&*clock, idle);
+        if idle && self.interval().is_zero() {
+            let pauses = self.steps.query.sources.values().map(|source| source.idle_pause());
+            wait = pauses.fold(wait, Duration::max).min(IDLE_PAUSE_MAX);
+        }
         if !wait.is_zero() {
             self.shared.set_status(
                 if idle { "Waiting for data to arrive" } else { "Waiting for next trigger" },
