@@ -21,7 +21,7 @@ use super::token::Login;
 
 /// Partitions that one request for offsets names. The library looks for each answer among all that were asked for: the
 /// time that it takes grows with the square.
-const PARTITIONS_A_REQUEST: usize = 128;
+const PARTITIONS_A_REQUEST: usize = 64;
 
 /// The driver's client.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ const SETTLE_BOUND: Duration = Duration::from_secs(2);
 
 /// How long an idle query leaves the brokers alone, for each partition that it looks at: a look costs some microseconds of
 /// it, here and there.
-const PAUSE_A_PARTITION: Duration = Duration::from_micros(400);
+const PAUSE_A_PARTITION: Duration = Duration::from_millis(1);
 
 /// A Kafka source, in the driver.
 #[derive(Debug)]

@@ -306,7 +306,7 @@ async fn all_of_many_partitions_are_seen_and_an_idle_query_looks_the_less_often(
     let range = offer(source.as_ref()).await.range;
     assert_eq!(splits(source.as_ref(), &range).len(), PARTITIONS as usize);
     assert_eq!(source.rows_between(&range.start, &range.end), Some(PARTITIONS as u64));
-    assert_eq!(source.idle_pause(), Duration::from_millis(120));
+    assert_eq!(source.idle_pause(), Duration::from_millis(300));
 }
 
 #[test]
