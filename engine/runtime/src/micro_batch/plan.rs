@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidemill_core::crash::crash_point;
 use tidemill_core::{Error, Hold, Loss, Offer, Offsets, Range, ReadLimit, Result, Source, code};
@@ -13,6 +14,9 @@ use crate::checkpoint::entry::{OffsetsBody, SourceEntry};
 /// Where each source stops, for the trigger `available_now`; empty for the others.
 pub type UpTo = BTreeMap<String, Offsets>;
 
+/// How old an offer may be when a batch is planned from it: a batch that was shown for longer is followed by a new look.
+const OFFER_AGE_MAX: Duration = Duration::from_secs(1);
+
 /// What each source has to give; one that has nothing is not in it.
 pub type Offers = BTreeMap<String, Offer>;
 
@@ -21,15 +25,17 @@ pub type Offers = BTreeMap<String, Offer>;
 pub(crate) struct Ahead {
     /// Where the sources stood.
     from: BTreeMap<String, Offsets>,
+    /// When that was, on the monotonic clock.
+    since: Duration,
     /// One task.
     asked: JoinSet<Result<Offers>>,
 }
 
 impl Ahead {
     /// What was offered to a query that stands there. None where it has to be asked again: it stands elsewhere, the question
-    /// failed, or there was nothing, which may be otherwise by now.
-    pub async fn offers(mut self, position: &Position) -> Option<Offers> {
-        if self.from != position.offsets {
+    /// failed or is old, or there was nothing, which may be otherwise by now.
+    pub async fn offers(mut self, position: &Position, now: Duration) -> Option<Offers> {
+        if self.from != position.offsets || now.saturating_sub(self.since) > OFFER_AGE_MAX {
             return None;
         }
         self.asked.join_next().await?.ok()?.ok().filter(|offers| !offers.is_empty())
@@ -71,7 +77,7 @@ impl MicroBatch {
         let asking = self.asking(&from, up_to).ok()?;
         let mut asked = JoinSet::new();
         asked.spawn(asking);
-        Some(Ahead { from, asked })
+        Some(Ahead { from, since: self.clock.elapsed(), asked })
     }
 
     fn asking(
@@ -164,5 +170,41 @@ impl MicroBatch {
             ends.insert(name.clone(), offer.map_or(from, |offer| offer.range.end));
         }
         Ok(ends)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(offset: i64) -> BTreeMap<String, Offsets> {
+        BTreeMap::from([("k".to_owned(), Offsets::encode(&offset))])
+    }
+
+    /// A question that was asked at 5 s, of a query that stood at 7.
+    fn ahead(answer: Result<Offers>) -> Ahead {
+        let mut asked = JoinSet::new();
+        asked.spawn(std::future::ready(answer));
+        Ahead { from: at(7), since: 5 * SECOND, asked }
+    }
+
+    fn rows() -> Offers {
+        let [start, end] = [7, 9].map(|offset| Offsets::encode(&offset));
+        let range = Range { start, end: end.clone() };
+        Offers::from([("k".to_owned(), Offer { range, latest: end, loss: Loss::default() })])
+    }
+
+    #[tokio::test]
+    async fn an_offer_counts_where_the_query_stands_while_it_is_fresh_and_if_it_holds_rows() {
+        let stands = |offset| Position { offsets: at(offset), ..Position::default() };
+        let offered = ahead(Ok(rows())).offers(&stands(7), 6 * SECOND).await.expect("it counts");
+        assert_eq!(offered["k"].range.end, Offsets::encode(&9));
+        assert!(ahead(Ok(rows())).offers(&stands(8), 6 * SECOND).await.is_none(), "it stands elsewhere");
+        assert!(ahead(Ok(rows())).offers(&stands(7), 7 * SECOND).await.is_none(), "it is old");
+        assert!(ahead(Ok(Offers::new())).offers(&stands(7), 6 * SECOND).await.is_none(), "rows may have come");
+        let failed = Err(Error::new(code::SOURCE_UNAVAILABLE, "not now"));
+        assert!(ahead(failed).offers(&stands(7), 6 * SECOND).await.is_none(), "it failed");
     }
 }

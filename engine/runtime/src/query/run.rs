@@ -189,7 +189,7 @@ impl Run {
         let planned = async {
             let (steps, mut offers) = (&self.steps, None);
             if let Some(ahead) = ahead {
-                offers = steps.timings.phase(&*clock, "latestOffset", ahead.offers(position)).await;
+                offers = steps.timings.phase(&*clock, "latestOffset", ahead.offers(position, clock.elapsed())).await;
             }
             if let Some(offers) = offers {
                 return steps.plan_offsets(position, offers, up_to);
