@@ -26,7 +26,7 @@ const COLUMNS: &str = "sensor_id string, ts timestamp, temperature double, humid
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["bare", brokers, topic] => bare(brokers, topic),
+        ["bare", brokers, topic] => support::bare(brokers, topic, PARTITIONS),
         ["land", case, brokers, topic] => land(case, brokers, topic),
         [] => compare(false),
         ["--json"] => compare(true),
@@ -49,12 +49,6 @@ fn compare(as_json: bool) {
         &[broker.bootstrap(), &topic],
         rows,
     );
-}
-
-fn bare(brokers: &str, topic: &str) {
-    let read = tidemill_connectors::kafka::bare::bare_consume_loop(brokers, topic, PARTITIONS, 8 << 20);
-    let read = read.expect("the broker is there");
-    support::say_measured(read.seconds, read.rows);
 }
 
 fn land(case: &str, brokers: &str, topic: &str) {

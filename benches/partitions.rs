@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(20);
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["bare", brokers, topic, partitions] => bare(brokers, topic, partitions),
+        ["bare", brokers, topic, partitions] => support::bare(brokers, topic, partitions.parse().expect("a number")),
         ["land", _, brokers, topic, _] => land(brokers, topic, u64::MAX),
         ["backlog", brokers, topic] => land(brokers, topic, 6_000),
         ["idle", brokers, topic] => idle(brokers, topic),
@@ -63,13 +63,6 @@ fn all(as_json: bool) {
         let at = [broker.bootstrap(), &topic, &count];
         support::compare_with_bare(as_json, "partitions", &[&count], 1, &at, ROWS);
     }
-}
-
-fn bare(brokers: &str, topic: &str, partitions: &str) {
-    let partitions = partitions.parse().expect("a number");
-    let read = tidemill_connectors::kafka::bare::bare_consume_loop(brokers, topic, partitions, 8 << 20);
-    let read = read.expect("the broker is there");
-    support::say_measured(read.seconds, read.rows);
 }
 
 /// Starts landing a topic in a folder.

@@ -201,7 +201,8 @@ async fn tokens_of_ones_own_are_renewed_while_a_query_runs() {
     let kafka = fortress.oauth().bearer_tokens(move || {
         counted.fetch_add(1, Ordering::SeqCst);
         let expires_at_ms = authority::now_ms() + authority::SHORT_LIFE.as_millis() as i64;
-        Ok(BearerToken::new(authority::token("reader", 2), "reader", expires_at_ms))
+        // Its end is in whole seconds: it lives no less than is said.
+        Ok(BearerToken::new(authority::token("reader", 3), "reader", expires_at_ms))
     });
     let topic = unique_topic("renewed");
     fortress.broker.create_topic(&topic, 1, &[]);

@@ -57,6 +57,13 @@ pub fn compare_with_bare(as_json: bool, bench: &str, cases: &[&str], turns: usiz
     }
 }
 
+/// Prints what a process of its own says of the bare consume loop.
+pub fn bare(brokers: &str, topic: &str, partitions: i32) {
+    let read = tidemill_connectors::kafka::bare::bare_consume_loop(brokers, topic, partitions, 8 << 20);
+    let read = read.expect("the broker is there");
+    say_measured(read.seconds, read.rows);
+}
+
 /// The median of the values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

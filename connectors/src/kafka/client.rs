@@ -336,6 +336,8 @@ impl ClientContext for Events {
             said.reason = Some(text.clone());
             text
         })?;
+        // One that had ended may have been refused meanwhile; that says nothing about this one.
+        *self.said() = Said::default();
         Ok(OAuthToken {
             token: token.value.expose().to_owned(),
             principal_name: token.principal,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tidemill_core::options::nearest;
-use tidemill_core::{Error, Result, code};
+use tidemill_core::{Error, Result, Secret, code};
 
 use super::ffi;
 
@@ -150,8 +150,9 @@ pub(super) const CREDENTIALS: [&[&str]; 3] = [
 ];
 
 /// Refuses a login by OAUTHBEARER that would be accepted and then not work. `has_tokens`: the program gives its own.
-pub(super) fn check_login(properties: &BTreeMap<&str, &str>, has_tokens: bool) -> Result<()> {
-    let is = |name: &str, value: &str| properties.get(name).is_some_and(|found| found.eq_ignore_ascii_case(value));
+pub(super) fn check_login(properties: &BTreeMap<String, (Secret, bool)>, has_tokens: bool) -> Result<()> {
+    let get = |name: &str| properties.get(name).map(|(value, _)| value.expose());
+    let is = |name: &str, value: &str| get(name).is_some_and(|found| found.eq_ignore_ascii_case(value));
     let by_token = is("sasl.mechanism", "OAUTHBEARER") || is("sasl.mechanisms", "OAUTHBEARER");
     let refuse = |what: String, fix: &'static str| Err(Error::new(code::INVALID_OPTION, what).fix(fix));
     if !by_token {
@@ -174,7 +175,7 @@ pub(super) fn check_login(properties: &BTreeMap<&str, &str>, has_tokens: bool) -
             "set \"kafka.sasl.oauthbearer.method\" to oidc with a client's id and secret, or call Kafka::bearer_tokens",
         );
     }
-    let other = properties.get("sasl.oauthbearer.grant.type").filter(|grant| **grant != "client_credentials");
+    let other = get("sasl.oauthbearer.grant.type").filter(|grant| *grant != "client_credentials");
     if other.is_some() || properties.keys().any(|name| name.starts_with("sasl.oauthbearer.assertion.")) {
         return refuse(
             "\"kafka.sasl.oauthbearer.grant.type\" can only be client_credentials".to_owned(),
@@ -182,7 +183,7 @@ pub(super) fn check_login(properties: &BTreeMap<&str, &str>, has_tokens: bool) -
         );
     }
     for names in CREDENTIALS {
-        if !names.iter().any(|name| properties.contains_key(name)) {
+        if !names.iter().any(|name| properties.contains_key(*name)) {
             let what = format!("client credentials lack \"kafka.{}\"", names[0]);
             return Err(Error::new(code::MISSING_OPTION, what).fix("set it"));
         }

@@ -148,6 +148,7 @@ pub trait Source: Send + Sync + Debug {
 
     /// What the next batch reads, from `from`; none if nothing is waiting. Never a range that shrinks or goes back: a
     /// source whose end lies below a known end fails. Partitions that appear get a start, known ones are kept for ever.
+    /// It may be asked while the batch before is still shown, and before [`Source::committed`] tells of that one.
     async fn next(&self, from: &Offsets, limit: &ReadLimit) -> Result<Option<Offer>>;
 
     /// How long a query that runs as often as it can leaves the source alone after a look that found nothing, so that

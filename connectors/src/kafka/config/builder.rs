@@ -293,17 +293,16 @@ impl Kafka {
             return Err(Error::new(code::INVALID_OPTION, "a stream cannot end at the latest row, which moves")
                 .fix("end it at offsets or at a time, or use the trigger available_now without an end"));
         }
-        let login: BTreeMap<&str, &str> =
-            self.properties.iter().map(|(name, (value, _))| (name.as_str(), value.expose())).collect();
-        properties::check_login(&login, self.tokens.is_some())?;
-        let mut isolation = Isolation::default();
-        let (mut open, mut kept) = (BTreeMap::new(), BTreeMap::new());
+        let mut given = BTreeMap::new();
         for (name, (value, secret)) in self.properties {
             properties::check_name(&name)?;
-            let (value, secret) = match value.resolve().map_err(|error| error.at("option", format!("kafka.{name}")))? {
-                Some(found) => (found, true),
-                None => (value, secret),
-            };
+            let found = value.resolve().map_err(|error| error.at("option", format!("kafka.{name}")))?;
+            given.insert(name, found.map_or((value, secret), |found| (found, true)));
+        }
+        properties::check_login(&given, self.tokens.is_some())?;
+        let mut isolation = Isolation::default();
+        let (mut open, mut kept) = (BTreeMap::new(), BTreeMap::new());
+        for (name, (value, secret)) in given {
             if name == "bootstrap.servers" {
                 check_servers(value.expose())?;
             }

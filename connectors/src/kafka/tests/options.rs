@@ -340,3 +340,37 @@ async fn address_where_nobody_listens_is_an_error_with_the_librarys_reason() {
     assert!(error.to_string().contains("refused"), "{error}");
     assert!(!error.report().contains(CANARY));
 }
+
+#[test]
+fn a_login_by_token_is_judged_by_what_its_values_stand_for() {
+    let file = std::env::temp_dir().join(format!("tidemill-method-{}", std::process::id()));
+    std::fs::write(&file, "oidc\n").unwrap();
+    let method = format!("${{file:{}}}", file.display());
+    let account = [
+        ("kafka.sasl.mechanism", "OAUTHBEARER"),
+        ("kafka.sasl.oauthbearer.method", &method),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", "https://authority/token"),
+        ("kafka.sasl.oauthbearer.client.id", "lander"),
+        ("kafka.sasl.oauthbearer.client.secret", CANARY),
+    ];
+    let vault = Vault::default();
+    let (config, login) = resolve(&account, &vault).unwrap().client(&vault).unwrap();
+    assert!(login.tokens.is_some());
+    // The library would want libcurl for these.
+    assert!(account[1..].iter().all(|(name, _)| config.get(&name["kafka.".len()..]).is_none()));
+    for (left_out, words) in [(2, "token.endpoint.url"), (3, "client.id"), (4, "client.secret")] {
+        let given: Vec<_> =
+            account.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, given)| *given).collect();
+        let error = resolve(&given, &Vault::default()).expect_err(words);
+        assert_eq!(error.code(), code::MISSING_OPTION);
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    for (name, value) in [
+        ("kafka.sasl.oauthbearer.extensions", "a=b"),
+        ("kafka.sasl.oauthbearer.grant.type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+    ] {
+        let error = resolve(&[&account[..], &[(name, value)]].concat(), &Vault::default()).expect_err(name);
+        assert!(error.code() == code::INVALID_OPTION && error.to_string().contains(name), "{error}");
+    }
+    std::fs::remove_file(file).unwrap();
+}
