@@ -26,13 +26,18 @@ const BATCHES: u64 = 200;
 const ROWS: u64 = 1000;
 /// Batches before those that count, while the broker compiles what it needs.
 const WARM_UP: u64 = 500;
+/// Seconds that count, and those before: the broker compiles anew, for many small requests.
 const SECONDS: u64 = 20;
+const WARM_UP_SECONDS: u64 = 20;
+const ROWS_IN_TIME: u64 = (WARM_UP_SECONDS + SECONDS) * 1000;
 const COLUMNS: &str = "sensor_id string, ts timestamp, temperature double, humidity double, status string, seq long";
 
 fn main() {
     let as_json = std::env::args().any(|arg| arg == "--json");
     let broker = broker::Broker::start();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    // What was written before, by a compiler perhaps, must not be on its way to the disk while this writes.
+    let _ = std::process::Command::new("sync").status();
     // Kept to the end: for minutes after files were deleted, some file systems are slow to make new ones.
     let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
     runtime.block_on(batches(&broker, folders[0].path(), WARM_UP)).expect("the query runs");
@@ -70,7 +75,7 @@ async fn batches(broker: &broker::Broker, folder: &Path, count: u64) -> tidemill
     Ok(took)
 }
 
-/// The age of every row when its batch was committed, those of the first two seconds left out.
+/// The age of every row that counts when its batch was committed.
 async fn latency(broker: &broker::Broker, folder: &Path) -> tidemill::Result<Vec<f64>> {
     let topic = broker::unique_topic("latency");
     broker.create_topic(&topic, 1, &[]);
@@ -80,7 +85,7 @@ async fn latency(broker: &broker::Broker, folder: &Path) -> tidemill::Result<Vec
         let loader = loader::Loader::prompt(&address);
         let begun = Instant::now();
         let mut produced = Vec::new();
-        for row in 0..SECONDS * 1000 {
+        for row in 0..ROWS_IN_TIME {
             let due = Duration::from_millis(row);
             std::thread::sleep(due.saturating_sub(begun.elapsed()));
             produced.push(now_ms());
@@ -90,7 +95,7 @@ async fn latency(broker: &broker::Broker, folder: &Path) -> tidemill::Result<Vec
         produced
     });
     let (mut batch, mut counted, mut committed) = (0, 0_usize, Vec::new());
-    while counted < (SECONDS * 1000) as usize {
+    while counted < ROWS_IN_TIME as usize {
         query.await_batch(tidemill::BatchId(batch)).await?;
         let now = now_ms();
         let progress = query.recent_progress();
@@ -102,7 +107,12 @@ async fn latency(broker: &broker::Broker, folder: &Path) -> tidemill::Result<Vec
     query.stop().await?;
     support::say_phases(&query.recent_progress());
     let produced = produced.join().expect("the rows are produced");
-    Ok(committed.iter().zip(&produced).skip(2000).map(|(committed, produced)| committed - produced).collect())
+    Ok(committed
+        .iter()
+        .zip(&produced)
+        .skip(WARM_UP_SECONDS as usize * 1000)
+        .map(|(committed, produced)| committed - produced)
+        .collect())
 }
 
 fn now_ms() -> f64 {

@@ -39,8 +39,16 @@ const NO_TOKEN: &str = "Failed to acquire SASL OAUTHBEARER token";
 pub(super) struct Client {
     /// None only while it is being dropped.
     consumer: Option<BaseConsumer<Events>>,
-    /// What [`Client::target`] found; none before, and after a request that failed.
-    target: Mutex<Option<Option<i32>>>,
+    target: Mutex<Target>,
+}
+
+/// Who is asked for topics.
+#[derive(Default)]
+struct Target {
+    /// What [`Client::target`] found; none before, and after a request that failed or had no answer.
+    found: Option<Option<i32>>,
+    /// The broker that gave no answer last.
+    silent: Option<i32>,
 }
 
 /// A position that is committed to a group.
@@ -152,19 +160,30 @@ impl Client {
         Err(self.failed(Code::NONE, &text, "brokers"))
     }
 
-    /// Which broker to ask for topics: the controller (none), or a broker where the controller is not among the brokers.
+    /// Which broker to ask for topics: the controller (none), or another where that is not among the brokers or was silent.
     pub(super) fn target(&self, topic: &str, bound: Duration, stop: &dyn Fn() -> bool) -> Result<Option<i32>> {
-        if let Some(target) = *lock(&self.target) {
-            return Ok(target);
+        if let Some(found) = lock(&self.target).found {
+            return Ok(found);
         }
         let metadata = self.metadata(Some(topic), bound, stop)?;
-        let (controller, brokers) = (ffi::controller(self), metadata.brokers());
-        let target = match brokers.iter().any(|broker| broker.id() == controller) {
-            true => None,
-            false => brokers.first().map(|broker| broker.id()),
+        let (controller, mut brokers) = (ffi::controller(self), Vec::new());
+        brokers.extend(metadata.brokers().iter().map(|broker| broker.id()));
+        brokers.sort_unstable();
+        let mut target = lock(&self.target);
+        let found = match target.silent {
+            silent if silent != Some(controller) && brokers.contains(&controller) => None,
+            // One after the other: several may be away.
+            Some(silent) => brokers.iter().find(|id| **id > silent).or(brokers.first()).copied(),
+            None => brokers.first().copied(),
         };
-        *lock(&self.target) = Some(target);
-        Ok(target)
+        target.found = Some(found);
+        Ok(found)
+    }
+
+    /// Whoever was asked for topics gives no answer: next time another is asked.
+    pub(super) fn silent(&self) {
+        let mut target = lock(&self.target);
+        target.silent = target.found.take().map(|found| found.unwrap_or_else(|| ffi::controller(self)));
     }
 
     /// Commits positions to the client's group, for outside tools, each with a text beside it. Blocks until the broker has
@@ -221,9 +240,24 @@ impl Client {
 
     /// Waits for the answer to a request, which comes within the request's bound. `stop` is asked every now and then.
     pub(super) fn answer(&self, call: &Call, what: &str, stop: &dyn Fn() -> bool) -> Result<Answer> {
+        loop {
+            if let Some(answer) = self.answer_within(call, what, Duration::MAX, stop)? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// [`answer`](Self::answer), if it comes in time.
+    pub(super) fn answer_within(
+        &self,
+        call: &Call,
+        what: &str,
+        patience: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Answer>> {
         // Perhaps it waits for a token.
         self.serve();
-        let mut denied = 0;
+        let (mut denied, mut slices) = (0, patience.as_millis() / SLICE.as_millis());
         let answer = loop {
             if let Some(answer) = call.wait(SLICE) {
                 break answer;
@@ -238,15 +272,19 @@ impl Client {
                     return Err(refused_login(&reason));
                 }
             }
+            slices = slices.saturating_sub(1);
+            if slices == 0 {
+                return Ok(None);
+            }
         };
         self.serve();
         match answer.error() {
             None => {
                 self.works();
-                Ok(answer)
+                Ok(Some(answer))
             }
             Some((code, text)) => {
-                *lock(&self.target) = None;
+                lock(&self.target).found = None;
                 Err(self.failed(code, &text, what))
             }
         }

@@ -23,6 +23,10 @@ use super::token::Login;
 /// time that it takes grows with the square.
 const PARTITIONS_A_REQUEST: usize = 64;
 
+/// After so long without an answer another broker is asked for topics, then after twice as long, and so on: one that is being
+/// restarted answers nobody, and the library waits for it although others are there.
+const SILENCE: Duration = Duration::from_secs(3);
+
 /// The driver's client.
 #[derive(Debug)]
 pub(super) struct Cluster {
@@ -109,18 +113,31 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    fn ask_topics(&self, topics: &[String]) -> Result<ffi::Call> {
+    fn ask_topics(&self, topics: &[String], bound: Duration) -> Result<ffi::Call> {
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-        let broker = self.client.target(names[0], self.bound, self.stop)?;
-        ffi::ask_topics(self.client, &names, broker, self.bound)
+        let broker = self.client.target(names[0], bound, self.stop)?;
+        ffi::ask_topics(self.client, &names, broker, bound)
+    }
+
+    /// The answer about topics, from whoever gives one.
+    fn topics_answer(&self, topics: &[String], mut asked: ffi::Call) -> Result<Vec<TopicInfo>> {
+        let (mut patience, mut left) = (SILENCE, self.bound);
+        while patience < left {
+            if let Some(answer) = self.client.answer_within(&asked, "topics", patience, self.stop)? {
+                return check_topics(&answer);
+            }
+            self.client.silent();
+            (left, patience) = (left - patience, patience * 2);
+            asked = self.ask_topics(topics, left)?;
+        }
+        check_topics(&self.client.answer(&asked, "topics", self.stop)?)
     }
 
     fn topics(&self, topics: &[String]) -> Result<Vec<TopicInfo>> {
         if topics.is_empty() {
             return Ok(Vec::new());
         }
-        let call = self.ask_topics(topics)?;
-        self.client.answer(&call, "topics", self.stop).and_then(|answer| check_topics(&answer))
+        self.topics_answer(topics, self.ask_topics(topics, self.bound)?)
     }
 
     /// The topic's id; none if the broker has no ids.
@@ -172,9 +189,9 @@ impl Question<'_> {
         if topics.is_empty() {
             return Ok(Snapshot::default());
         }
-        let asked = self.ask_topics(topics)?;
+        let asked = self.ask_topics(topics, self.bound)?;
         let pending = self.ask_offsets(&guess, isolation)?;
-        let infos = check_topics(&self.client.answer(&asked, "topics", self.stop)?)?;
+        let infos = self.topics_answer(topics, asked)?;
         let there: BTreeSet<(String, i32)> = infos
             .iter()
             .flat_map(|info| info.partitions.iter().map(|partition| (info.name.clone(), *partition)))

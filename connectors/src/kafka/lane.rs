@@ -69,7 +69,8 @@ impl FetchSizes {
             _ => usize::MAX,
         };
         let small = wanted < messages;
-        let partition_bytes = (budget / 16).clamp(64 << 10, 1 << 20);
+        // A broker answers few large questions with half the work of many small ones.
+        let partition_bytes = (budget / 8).clamp(64 << 10, 2 << 20);
         FetchSizes {
             partition_bytes: if small { partition_bytes.min(256 << 10) } else { partition_bytes },
             queue_messages: messages.min(wanted),

@@ -1,6 +1,7 @@
 //! Reading from librdkafka's mock cluster.
 #![expect(clippy::disallowed_methods, reason = "waits for the library's own threads, which live in real time")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tidemill_core::testing::source_promises::{self, context, offer, read, splits};
-use tidemill_core::{Context, ReadContext, ReadLimit, Result, Source, SourceBuilder, SourceFormat, SourceReader, code};
+use tidemill_core::{
+    Context, Offsets, ReadContext, ReadLimit, Result, Source, SourceBuilder, SourceFormat, SourceReader, code,
+};
 
 use crate::kafka::config::KafkaConfig;
 use crate::kafka::lane::{FetchSizes, Pool};
@@ -340,4 +343,45 @@ async fn answer_from_the_past_is_asked_for_again() {
     let next = source.next(&range.end, &ReadLimit::default()).await.unwrap().expect("rows wait").range;
     let (_, receipt) = read(reader.as_ref(), &splits(source.as_ref(), &next)[0], context()).await.unwrap();
     assert_eq!((receipt.first, receipt.last), (Some(10), Some(19)));
+}
+
+/// Reads all that is there from a position on, and notes the offsets of each partition.
+async fn read_on(source: &dyn Source, reader: &dyn SourceReader, at: &mut Offsets, seen: &mut BTreeMap<i32, Vec<i64>>) {
+    while let Some(offer) = source.next(at, &ReadLimit::default()).await.unwrap() {
+        for split in splits(source, &offer.range) {
+            for rows in read(reader, &split, context()).await.unwrap().0 {
+                let partitions = rows.column(3).as_primitive::<Int32Type>().values().iter();
+                for (partition, offset) in partitions.zip(rows.column(4).as_primitive::<Int64Type>().values()) {
+                    seen.entry(*partition).or_default().push(*offset);
+                }
+            }
+        }
+        *at = offer.range.end;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brokers_that_restart_one_after_the_other_cost_no_row_and_fail_no_question() {
+    const BROKERS: i32 = 3;
+    let cluster = MockCluster::new(BROKERS).expect("a mock cluster starts");
+    cluster.create_topic("t", 3, BROKERS).expect("a topic is made");
+    fill(&cluster, "t", 3, 0..300);
+    let (source, reader) = open(kafka(&cluster, "t")).await.unwrap();
+    let (mut at, mut seen) = (source.initial().await.unwrap(), BTreeMap::new());
+    read_on(source.as_ref(), reader.as_ref(), &mut at, &mut seen).await;
+    for (step, broker) in (1..=BROKERS).enumerate() {
+        // Its partitions get another leader, it goes, and it comes back without any.
+        for partition in 0..3 {
+            cluster.partition_leader("t", partition, Some(broker % BROKERS + 1)).unwrap();
+        }
+        cluster.broker_down(broker).unwrap();
+        let rows = 300 + 600 * step;
+        fill(&cluster, "t", 3, rows..rows + 300);
+        read_on(source.as_ref(), reader.as_ref(), &mut at, &mut seen).await;
+        cluster.broker_up(broker).unwrap();
+        fill(&cluster, "t", 3, rows + 300..rows + 600);
+        read_on(source.as_ref(), reader.as_ref(), &mut at, &mut seen).await;
+    }
+    let all: Vec<i64> = (0..700).collect();
+    assert_eq!(seen, (0..3).map(|partition| (partition, all.clone())).collect());
 }

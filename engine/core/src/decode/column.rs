@@ -24,6 +24,8 @@ const KEYS_TO_COMPARE: usize = 16;
 /// A column and the values it has so far.
 pub(super) struct Column {
     pub(super) data_type: DataType,
+    /// Rows so far; asking `nulls` costs more.
+    rows: usize,
     pub(super) nulls: NullBufferBuilder,
     pub(super) values: Values,
     is_nullable: bool,
@@ -115,6 +117,7 @@ impl Column {
         };
         Ok(Self {
             data_type: data_type.clone(),
+            rows: 0,
             nulls: NullBufferBuilder::new(rows),
             values,
             is_nullable: field.is_nullable(),
@@ -125,7 +128,7 @@ impl Column {
     /// Rows so far.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.nulls.len()
+        self.rows
     }
 
     /// Reads the value at the cursor as one more row. After a fault the column is out of step, see
@@ -158,7 +161,7 @@ impl Column {
                 values.push(time::date(text).map_err(|why| Fault::new(format!("{} {why}", excerpt(text)), at))?);
             }
             Values::Struct(group) => {
-                let row = self.nulls.len();
+                let row = self.rows;
                 expect_value(cursor, b'{', name)?;
                 group.read(cursor, row)?;
             }
@@ -174,6 +177,7 @@ impl Column {
             }
         }
         self.nulls.append_non_null();
+        self.rows += 1;
         Ok(())
     }
 
@@ -201,11 +205,13 @@ impl Column {
             Values::List { ends, .. } | Values::Map { ends, .. } => ends.push_empty(),
         }
         self.nulls.append_null();
+        self.rows += 1;
     }
 
     /// Forgets all rows from `rows` on, and whatever a fault left half-written.
     pub(super) fn truncate(&mut self, rows: usize) {
         self.nulls.truncate(rows);
+        self.rows = self.nulls.len();
         match &mut self.values {
             Values::Bool(values) => values.truncate(rows),
             Values::Int { values, .. } | Values::Date(values) | Values::Timestamp { values, .. } => {
@@ -287,7 +293,7 @@ fn read_bool(cursor: &mut Cursor<'_>) -> Step<bool> {
 }
 
 #[inline]
-fn read_timestamp(cursor: &mut Cursor<'_>, name: &str, clock: &Clock) -> Step<i64> {
+fn read_timestamp(cursor: &mut Cursor<'_>, name: &str, clock: &mut Clock) -> Step<i64> {
     let at = cursor.pos();
     if cursor.peek() == Some(b'"') {
         let text = cursor.string()?;

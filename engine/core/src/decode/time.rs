@@ -27,6 +27,8 @@ pub(super) type TimeFault = &'static str;
 pub(super) struct Clock {
     units_a_second: u32,
     zone: Zone,
+    /// The last date that was read, with its days since 1970: most rows are of one day.
+    last: ([u8; 10], i64),
 }
 
 enum Zone {
@@ -48,12 +50,12 @@ impl Clock {
             Some("UTC" | "Etc/UTC" | "Z" | "+00:00") => Zone::Utc,
             Some(name) => Zone::Named(name.parse()?),
         };
-        Ok(Self { units_a_second, zone })
+        Ok(Self { units_a_second, zone, last: (*b"1970-01-01", 0) })
     }
 
     /// A timestamp's text, in the column's units since 1970.
-    pub(super) fn read_text(&self, text: &[u8]) -> Result<i64, TimeFault> {
-        let time = wall_time(text)?;
+    pub(super) fn read_text(&mut self, text: &[u8]) -> Result<i64, TimeFault> {
+        let time = wall_time(text, &mut self.last)?;
         let offset_s = match (time.offset_s, &self.zone) {
             (Some(_), Zone::None) => return Err("has a zone, which a timestamp_ntz cannot keep"),
             (Some(offset_s), _) => offset_s,
@@ -98,10 +100,13 @@ struct WallTime {
     offset_s: Option<i64>,
 }
 
-fn wall_time(text: &[u8]) -> Result<WallTime, TimeFault> {
+fn wall_time(text: &[u8], last: &mut ([u8; 10], i64)) -> Result<WallTime, TimeFault> {
     const NO_TIME: TimeFault = "is not a timestamp like 2024-03-10T02:30:00Z";
     let (date, rest) = text.split_first_chunk::<10>().ok_or(NO_TIME)?;
-    let midnight = days(date)? * SECONDS_A_DAY;
+    if *date != last.0 {
+        *last = (*date, days(date)?);
+    }
+    let midnight = last.1 * SECONDS_A_DAY;
     let [b'T' | b't' | b' ', hour1, hour2, b':', minute1, minute2, rest @ ..] = rest else {
         return if rest.is_empty() {
             Ok(WallTime { seconds: midnight, nanos: 0, offset_s: None })

@@ -1,11 +1,12 @@
 //! From a query's plans to one batch's tasks.
 //!
-//! Planned anew for every batch, from the analysed plans: it costs half a millisecond, and a physical plan that has run
-//! once may give wrong rows when it runs again. All plans of the batch are optimised first; then it is known which
-//! columns of each source they read together, and how many scans share its read; then the splits are bound.
+//! Planned anew for every batch, from the analysed plans: a physical plan that has run once may give wrong rows when it
+//! runs again. All plans of the batch are optimised first, or were with an earlier one, unless they ask for the time;
+//! then it is known which columns of each source they read together, and how many scans share its read; then the splits
+//! are bound.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
@@ -24,6 +25,7 @@ use super::errors::from_datafusion;
 use super::scan::{BatchBinding, SourceBinding, for_each_stream, sources_of};
 use super::sink_write::{SinkWrite, SinkWriteExec};
 use super::source_read::{SourceRead, SourceReadExec};
+use super::unsupported::asks_for_the_time;
 
 /// Fewer rows than this are not worth a second task, and a second file.
 const FEW_ROWS: u64 = 20_000;
@@ -56,6 +58,26 @@ pub struct SinkPlan {
     pub sink: Arc<dyn Sink>,
     /// Its rows: an analysed plan that [`check_streaming`](super::check_streaming) has passed.
     pub plan: Arc<LogicalPlan>,
+    /// The plan, optimised, if that is the same for every batch.
+    optimized: Arc<OnceLock<LogicalPlan>>,
+}
+
+impl SinkPlan {
+    /// A sink that gets the rows of a plan.
+    pub fn new(name: impl Into<String>, sink: Arc<dyn Sink>, plan: Arc<LogicalPlan>) -> Self {
+        SinkPlan { name: name.into(), sink, plan, optimized: Arc::default() }
+    }
+
+    fn optimized(&self, state: &SessionState) -> Result<LogicalPlan> {
+        if let Some(optimized) = self.optimized.get() {
+            return Ok(optimized.clone());
+        }
+        let optimized = optimize(state, &self.plan)?;
+        if !asks_for_the_time(&self.plan)? {
+            let _ = self.optimized.set(optimized.clone());
+        }
+        Ok(optimized)
+    }
 }
 
 /// A planned batch: everything that an executor needs, as data. It runs once.
@@ -84,7 +106,7 @@ impl Engine {
         let mut state = self.state_at(request.timestamp_ms)?;
         let mut plans = Vec::with_capacity(request.sinks.len());
         for sink in &request.sinks {
-            plans.push(optimize(&state, &sink.plan)?);
+            plans.push(sink.optimized(&state)?);
         }
         let reads = Reads::new(&request.splits, request.sinks.iter().map(|sink| sink.plan.as_ref()), &plans)?;
 

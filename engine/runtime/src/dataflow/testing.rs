@@ -340,7 +340,7 @@ impl Kit {
     pub fn faulty_sink(&self, name: &str, plan: LogicalPlan, tasks_max: usize, fault: SinkFault) -> SinkPlan {
         let spec = SinkSpec { format: "keep".into(), config: json!(fault) };
         let sink = Arc::new(Keep { spec, tasks_max, memory: Arc::clone(&self.memory) });
-        SinkPlan { name: name.into(), sink, plan: Arc::new(plan) }
+        SinkPlan::new(name, sink, Arc::new(plan))
     }
 
     /// A batch over these splits, with a sink for each of the queries: `s0`, `s1`, …

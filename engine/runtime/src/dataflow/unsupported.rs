@@ -123,10 +123,19 @@ fn check_expressions(plan: &LogicalPlan) -> Result<()> {
 /// The functions in a plan whose result differs from call to call: a batch that is run again gives other rows than
 /// before.
 pub fn volatile_functions(plan: &LogicalPlan) -> Result<BTreeSet<String>> {
+    functions(plan, Volatility::Volatile)
+}
+
+/// Whether a plan has functions such as `now()`, in whose place the optimiser puts what they say in the batch.
+pub(super) fn asks_for_the_time(plan: &LogicalPlan) -> Result<bool> {
+    Ok(!functions(plan, Volatility::Stable)?.is_empty())
+}
+
+fn functions(plan: &LogicalPlan, volatility: Volatility) -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     let mut see = |expr: &Expr| {
         if let Expr::ScalarFunction(call) = expr
-            && call.func.signature().volatility == Volatility::Volatile
+            && call.func.signature().volatility == volatility
             && !is_ours(&call.func)
         {
             found.insert(call.func.name().to_owned());

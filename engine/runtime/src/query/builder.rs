@@ -253,7 +253,7 @@ async fn plan_query(session: &Session, name: String, given: Vec<(String, DataFra
     }
     let text: Vec<String> = plans.iter().map(|plan| plan.display_indent_schema().to_string()).collect();
     let fingerprint = format!("{:08x}", crc32c::crc32c(text.join("\n").as_bytes()));
-    let sinks = names.into_iter().zip(sinks).zip(plans).map(|((name, sink), plan)| SinkPlan { name, sink, plan });
+    let sinks = names.into_iter().zip(sinks).zip(plans).map(|((name, sink), plan)| SinkPlan::new(name, sink, plan));
     Ok(QueryPlan { name, sources, sinks: sinks.collect(), fingerprint })
 }
 

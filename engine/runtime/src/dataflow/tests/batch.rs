@@ -229,8 +229,17 @@ async fn now_is_the_time_of_the_batch() {
     let kit = Kit::new();
     kit.table("numbers", Fault::None);
     let sql = "SELECT now(), current_date(), to_timestamp('2024-01-01T00:00:00') FROM numbers";
-    run(&kit, kit.request(vec![split("numbers", "a", 0..1)], &[sql]).await).await.unwrap();
-    assert_eq!(kit.lines("s0"), ["2023-11-14T22:13:20Z 2023-11-14 2024-01-01T00:00:00Z"]);
+    let mut request = kit.request(vec![split("numbers", "a", 0..1)], &[sql]).await;
+    run(&kit, request.clone()).await.unwrap();
+    request.timestamp_ms += 86_400_000;
+    run(&kit, request).await.unwrap();
+    assert_eq!(
+        kit.lines("s0"),
+        [
+            "2023-11-14T22:13:20Z 2023-11-14 2024-01-01T00:00:00Z",
+            "2023-11-15T22:13:20Z 2023-11-15 2024-01-01T00:00:00Z",
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
