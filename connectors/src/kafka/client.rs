@@ -183,7 +183,10 @@ impl Client {
     /// Whoever was asked for topics gives no answer: next time another is asked.
     pub(super) fn silent(&self) {
         let mut target = lock(&self.target);
-        target.silent = target.found.take().map(|found| found.unwrap_or_else(|| ffi::controller(self)));
+        // None if another question has noticed before.
+        if let Some(found) = target.found.take() {
+            target.silent = Some(found.unwrap_or_else(|| ffi::controller(self)));
+        }
     }
 
     /// Commits positions to the client's group, for outside tools, each with a text beside it. Blocks until the broker has
