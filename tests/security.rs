@@ -275,13 +275,13 @@ async fn a_group_that_may_not_be_written_is_one_warning() {
     let owner = Owner { query_id: &query_id, source: "k" };
     let start = source.initial().await.unwrap();
     let mut warnings = Vec::new();
-    // Some seconds beyond the first refusal, so that there are others.
-    let mut rounds_left = 20;
+    // Beyond the next refusal, for which the library takes ten seconds.
+    let mut rounds_left = 40;
     while rounds_left > 0 {
         source.committed(&start, owner).await.unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;
         warnings.extend(source.warnings());
-        rounds_left = if warnings.is_empty() { rounds_left - 1 } else { rounds_left.min(13) - 1 };
+        rounds_left = if warnings.is_empty() { rounds_left - 1 } else { rounds_left.min(27) - 1 };
     }
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains(&format!("tidemill-{query_id}-k")), "{warnings:?}");
