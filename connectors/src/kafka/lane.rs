@@ -69,7 +69,7 @@ impl FetchSizes {
             _ => usize::MAX,
         };
         let small = wanted < messages;
-        // A broker answers few large questions with half the work of many small ones.
+        // A broker answers few large questions with less work than many small ones.
         let partition_bytes = (budget / 8).clamp(64 << 10, 2 << 20);
         FetchSizes {
             partition_bytes: if small { partition_bytes.min(256 << 10) } else { partition_bytes },
