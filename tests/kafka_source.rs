@@ -15,7 +15,7 @@ use tidemill_core::{
 
 use crate::support::broker::{Broker, unique_topic};
 use crate::support::loader::{Loader, Record, Transactions, load, watermarks};
-use crate::support::topic_that_ends_in_markers;
+use crate::support::{tools, topic_that_ends_in_markers};
 
 struct Opened {
     source: Arc<dyn Source>,
@@ -446,12 +446,73 @@ async fn two_queries_in_one_group_read_all_rows_each_and_are_warned() {
         let range = opened.first().await;
         assert_eq!(opened.offsets(&range).await.expect("the range can be read").len(), 10);
         opened.source.committed(&range.end, Owner { query_id, source: "k" }).await.expect("told");
-        opened.source.ended().await;
-        warned.push(opened.source.warnings());
+        let owner = Owner { query_id, source: "k" };
+        opened.source.ended(owner).await;
+        warned.push(opened.source.warnings(owner));
     }
     assert_eq!(warned[0], Vec::<String>::new());
     assert_eq!(warned[1].len(), 1, "{warned:?}");
     assert!(warned[1][0].contains(&queries[0].to_string()), "{warned:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_that_share_a_source_tell_a_group_each_and_only_while_they_run() {
+    let (broker, topic) = (Broker::shared(), unique_topic("one-frame"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..10);
+    let opened = open_topic(broker, &topic).await;
+    let end = opened.first().await.end;
+    let rng = Context::default().rng;
+    let queries = [QueryId::random(&*rng), QueryId::random(&*rng)];
+    for (query_id, next) in queries.iter().zip([3, 7]) {
+        let owner = Owner { query_id, source: "k" };
+        opened.source.committed(&moved(&end, next), owner).await.expect("told");
+    }
+    for (query_id, next) in queries.iter().zip([3, 7]) {
+        let owner = Owner { query_id, source: "k" };
+        let group = format!("tidemill-{query_id}-k");
+        assert_eq!(opened.source.metrics(&end, &end, owner)["consumerGroup"], group);
+        opened.source.ended(owner).await;
+        let seen = tools::describe_group(broker.bootstrap(), &group);
+        assert_eq!(seen.iter().map(|lag| lag.committed).collect::<Vec<_>>(), [next]);
+        assert_eq!(opened.source.warnings(owner), Vec::<String>::new());
+    }
+    // It goes on with the same source.
+    let owner = Owner { query_id: &queries[0], source: "k" };
+    opened.source.committed(&moved(&end, 5), owner).await.expect("told");
+    opened.source.ended(owner).await;
+    let seen = tools::describe_group(broker.bootstrap(), &format!("tidemill-{}-k", queries[0]));
+    assert_eq!(seen.iter().map(|lag| lag.committed).collect::<Vec<_>>(), [5]);
+}
+
+/// As on a broker without topic ids: nothing says that the log is another one, and what was kept has been stopped.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_the_library_has_stopped_fetching_is_begun_anew_at_once() {
+    let (broker, topic) = (Broker::shared(), unique_topic("stopped"));
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..100);
+    let opened = open(earliest(broker, &topic).fail_on_data_loss(false)).await.expect("it opens");
+    let without_id = |range: &Range, next: i64| {
+        let mut range = Range { start: moved(&range.start, 0), end: moved(&range.end, next) };
+        for end in [&mut range.start, &mut range.end] {
+            let mut json = end.as_json().clone();
+            json["topics"][&topic].as_object_mut().expect("a topic").remove("id");
+            *end = serde_json::from_value(json).expect("offsets");
+        }
+        splits(opened.source.as_ref(), &range).remove(0)
+    };
+    let range = opened.first().await;
+    let (rows, _) = opened.split(&without_id(&range, 100)).await.expect("all are read");
+    assert_eq!(rows.len(), 100);
+    broker.delete_topic(&topic);
+    broker.create_topic(&topic, 1, &[]);
+    load(broker.bootstrap(), &topic, 1, 0..40);
+    // The client still asks for row 100, and is told that there is none.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let begun = Instant::now();
+    let (rows, receipt) = opened.split(&without_id(&range, 40)).await.expect("all are read");
+    assert_eq!((rows.len(), receipt.lost), (40, 0));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -466,8 +527,9 @@ async fn query_takes_over_where_a_consumer_group_stands() {
     let before = open(earliest(broker, &topic).property("group.id", &topic)).await.expect("it opens");
     let query_id = QueryId::random(&*Context::default().rng);
     let stood = moved(&before.first().await.end, 6);
-    before.source.committed(&stood, Owner { query_id: &query_id, source: "k" }).await.expect("told");
-    before.source.ended().await;
+    let owner = Owner { query_id: &query_id, source: "k" };
+    before.source.committed(&stood, owner).await.expect("told");
+    before.source.ended(owner).await;
     let taken = by_group().await.expect("it opens");
     assert_eq!(taken.offsets(&taken.first().await).await.expect("the range can be read"), [6, 7, 8, 9]);
 }

@@ -191,6 +191,33 @@ async fn topics_and_partitions_that_appear_under_a_pattern_are_read_from_their_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_gone_from_a_pattern_is_a_logged_loss_also_for_available_now() {
+    let story = Story::new("leaves", 1);
+    let second = format!("{}-b", story.topic);
+    story.broker.create_topic(&second, 1, &[]);
+    for topic in [&story.topic, &second] {
+        loader::load(story.broker.bootstrap(), topic, 1, 0..5);
+    }
+    let pattern = format!("{}(-.)?", story.topic);
+    let kafka = || story.brokers().topic_pattern(&pattern).start(Start::Earliest).fail_on_data_loss(false);
+    story.finish(kafka()).await.unwrap();
+    story.broker.delete_topic(&second);
+    // Nothing else is new, and the loss is a batch all the same; then it is told.
+    for expected in [1, 0] {
+        let progress = story.finish(kafka()).await.unwrap();
+        let told = |progress: &StreamingQueryProgress| progress.sources[0].metrics.contains_key("dataLoss");
+        assert_eq!(progress.iter().filter(|progress| told(progress)).count(), expected, "{progress:?}");
+    }
+    let why = story.entry("offsets", 1)["sources"]["kafka-0"]["loss"]["why"][0].clone();
+    assert!(why.as_str().unwrap().contains(&second), "{why}");
+    // Made anew, it is another topic.
+    story.broker.create_topic(&second, 1, &[]);
+    loader::load(story.broker.bootstrap(), &second, 1, 0..3);
+    story.finish(kafka()).await.unwrap();
+    assert_eq!(story.landed().len(), 13);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_query_starts_at_a_time() {
     let story = Story::new("times", 2);
     let loader = Loader::new(story.broker.bootstrap());
@@ -303,8 +330,29 @@ async fn rows_of_an_open_transaction_come_once_it_is_committed() {
     writer.write(&story.topic, 0, 1..2);
     writer.abort();
     writer.begin();
-    writer.write(&story.topic, 0, 2..7);
+    writer.write(&story.topic, 0, 2..5);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let within = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis().to_string();
+    writer.write(&story.topic, 0, 5..7);
     story.load(1, 7..9);
+    // A static read waits for no transaction.
+    let read = |name: &str, value: &str| {
+        let read = story.session.read().format("kafka").option("kafka.bootstrap.servers", story.broker.bootstrap());
+        read.option("subscribe", &story.topic).option(name, value).load()
+    };
+    for (name, value) in [("endingOffsets", "latest"), ("endingTimestamp", &within)] {
+        let rows = read(name, value).await.unwrap().select(["offset"]).collect().await.unwrap();
+        assert_eq!(rows.iter().map(|rows| rows.num_rows()).sum::<usize>(), 1, "{name}");
+    }
+    let beyond = format!(r#"{{"{}":{{"0":6}}}}"#, story.topic);
+    for (name, value, words) in [
+        ("endingOffsets", &beyond, "a transaction is open"),
+        ("startingOffsets", &beyond, "a transaction is open"),
+        ("startingTimestamp", &within, "no row as late as"),
+    ] {
+        let error = read(name, value).await.expect_err("refused");
+        assert!(error.to_string().contains(words) && error.to_string().contains(name), "{error}");
+    }
     let query = story.start(story.kafka(), Trigger::processing_time(Duration::from_millis(20))).await.unwrap();
     all_available(&query).await.unwrap();
     assert_eq!(story.landed(), pairs(0, [0]), "nothing beyond the open transaction");
@@ -335,6 +383,14 @@ async fn null_and_empty_keys_and_values_stay_what_they_are() {
     let sql = format!("SELECT \"offset\", key IS NULL, octet_length(value) FROM {files} ORDER BY \"offset\"");
     let expected = ["0,false,NULL", "1,true,7", "2,true,NULL", "3,false,0", "4,false,7", "5,false,4"];
     assert_eq!(table::query(&sql).lines().collect::<Vec<_>>(), expected);
+    let kafka = story.session.read().format("kafka").option("kafka.bootstrap.servers", story.broker.bootstrap());
+    let rows = kafka.option("subscribe", &story.topic).option("includeHeaders", true).load().await.unwrap();
+    let with = rows.filter("headers IS NOT NULL");
+    let with = with.select_expr(["\"offset\"", "headers[1]['key'] AS name", "headers[1]['value'] IS NULL AS empty"]);
+    let with = with.collect().await.unwrap();
+    let shown = arrow::util::pretty::pretty_format_batches(&with).unwrap().to_string();
+    assert_eq!(with.iter().map(|rows| rows.num_rows()).sum::<usize>(), 1, "{shown}");
+    assert!(shown.contains("| 4      | h    | true  |"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -432,6 +488,8 @@ async fn a_static_read_gives_the_rows_of_its_range_as_often_as_it_is_read() {
             "starts at 5 and ends at 4",
         ),
         (vec![("endingOffsets", format!(r#"{{"{}":{{"0":1}}}}"#, story.topic))], "do not name"),
+        (vec![("endingOffsets", format!(r#"{{"{}":{{"0":1,"1":1,"7":1}}}}"#, story.topic))], "-7 is named"),
+        (vec![("startingOffsets", format!(r#"{{"{}":{{"0":1,"1":1}},"u":{{"0":1}}}}"#, story.topic))], "u-0 is named"),
     ] {
         let error = read(&options).await.expect_err("refused");
         assert!(error.to_string().contains(words), "{error}");
@@ -460,9 +518,23 @@ async fn a_backfill_reads_up_to_its_end_and_resumes() {
     // An end that is not there yet is waited for.
     let further = || story.brokers().topic(&story.topic).between(place(10)..place(130));
     story.finish(further()).await.unwrap();
+    // Nor are partitions that come later.
+    story.broker.add_partitions(&story.topic, 2);
     story.load(1, 120..150);
     story.finish(further()).await.unwrap();
     assert_eq!(story.landed(), pairs(0, 10..130));
+    let both = |first, second| Start::Offsets([(story.topic.clone(), [(0, first), (1, second)].into())].into());
+    for (begin, end, words) in [
+        (both(60, 0), both(10, 0), "starts at 60 and ends at 10"),
+        (both(160, 0), both(170, 0), "beyond its end"),
+        (both(0, 0), place(10), "has only one end"),
+    ] {
+        let refused = Story { root: tempfile::tempdir().unwrap(), topic: story.topic.clone(), ..Story::new("bad", 1) };
+        let kafka = refused.brokers().topic(&refused.topic).between(begin..end);
+        let error = refused.finish(kafka).await.expect_err("refused");
+        assert_eq!(error.code(), code::INVALID_OPTION, "{error:?}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
 
 /// What librdkafka fetches ahead is bounded for each partition's queue, 64 MB unless told: sixty of them are gigabytes.

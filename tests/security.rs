@@ -280,7 +280,7 @@ async fn a_group_that_may_not_be_written_is_one_warning() {
     while rounds_left > 0 {
         source.committed(&start, owner).await.unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;
-        warnings.extend(source.warnings());
+        warnings.extend(source.warnings(owner));
         rounds_left = if warnings.is_empty() { rounds_left - 1 } else { rounds_left.min(27) - 1 };
     }
     assert_eq!(warnings.len(), 1, "{warnings:?}");

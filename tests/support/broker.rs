@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::metadata::MetadataTopic;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -121,6 +121,18 @@ impl Broker {
         let results = wait_for(self.admin.create_topics([&topic], &options())).expect("the broker answers");
         for result in results {
             result.unwrap_or_else(|(name, code)| panic!("cannot create topic \"{name}\": {code}"));
+        }
+        self.await_topic(name, "all its leaders", |topic| {
+            topic.partitions().len() == partitions as usize && topic.partitions().iter().all(|p| p.leader() >= 0)
+        });
+    }
+
+    /// Adds partitions to a topic, up to so many in all.
+    pub fn add_partitions(&self, name: &str, partitions: i32) {
+        let wanted = NewPartitions::new(name, partitions as usize);
+        let results = wait_for(self.admin.create_partitions([&wanted], &options())).expect("the broker answers");
+        for result in results {
+            result.unwrap_or_else(|(name, code)| panic!("cannot add partitions to \"{name}\": {code}"));
         }
         self.await_topic(name, "all its leaders", |topic| {
             topic.partitions().len() == partitions as usize && topic.partitions().iter().all(|p| p.leader() >= 0)

@@ -23,8 +23,8 @@ use super::token::Login;
 /// How long one blocking wait takes at most: a cancelled reader ends within two of them.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
-/// How long one try to reach any broker may take.
-const CONNECT_SLICE: Duration = Duration::from_millis(500);
+/// How long the first try to reach any broker may take, and how long a later one at most.
+const PIECES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 
 /// How many tries a refused login is given to come right.
 const DENIED_PIECES: u32 = 4;
@@ -58,6 +58,17 @@ pub(super) struct Committed {
     pub(super) next: i64,
     /// What was put beside it.
     pub(super) text: String,
+}
+
+/// The tries of a call that cannot be ended from outside: together as long as the bound, and each twice as long as the one
+/// before, since the library asks anew with every try and forgets the answer that comes too late.
+fn pieces(bound: Duration) -> impl Iterator<Item = Duration> {
+    let (mut left, mut next) = (bound, PIECES.0);
+    std::iter::from_fn(move || {
+        let piece = next.min(left);
+        (left, next) = (left - piece, (next * 2).min(PIECES.1));
+        (!piece.is_zero()).then_some(piece)
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -142,8 +153,8 @@ impl Client {
         self.serve();
         let mut denied = 0;
         // The library's call cannot be ended from outside, so it is made in pieces.
-        for _ in 0..(bound.as_millis() / CONNECT_SLICE.as_millis()).max(1) {
-            let error = match self.consumer().fetch_metadata(topic, CONNECT_SLICE) {
+        for piece in pieces(bound) {
+            let error = match self.consumer().fetch_metadata(topic, piece) {
                 Ok(metadata) => return Ok(metadata),
                 Err(error) => error,
             };
@@ -208,14 +219,15 @@ impl Client {
         &self,
         partitions: impl Iterator<Item = (&'a str, i32)>,
         bound: Duration,
+        stop: &dyn Fn() -> bool,
     ) -> Result<Vec<Committed>> {
         let mut list = TopicPartitionList::new();
         for (topic, partition) in partitions {
             list.add_partition(topic, partition);
         }
         self.serve();
-        for _ in 0..(bound.as_millis() / CONNECT_SLICE.as_millis()).max(1) {
-            if let Ok(found) = self.consumer().committed_offsets(list.clone(), CONNECT_SLICE) {
+        for piece in pieces(bound) {
+            if let Ok(found) = self.consumer().committed_offsets(list.clone(), piece) {
                 let elements = found.elements();
                 let there = elements.iter().filter_map(|element| {
                     let Offset::Offset(next) = element.offset() else { return None };
@@ -225,6 +237,9 @@ impl Client {
                 return Ok(there.collect());
             }
             self.serve();
+            if stop() {
+                return Err(stopped());
+            }
             if let Some(reason) = lock(&self.consumer().context().group_denied).take() {
                 return Err(self.no_group(&reason));
             }
@@ -382,7 +397,8 @@ impl ClientContext for Events {
         Ok(OAuthToken {
             token: token.value.expose().to_owned(),
             principal_name: token.principal,
-            lifetime_ms: token.expires_at_ms,
+            // The library counts in microseconds, and does not see that they overflow.
+            lifetime_ms: token.expires_at_ms.min(i64::MAX / 1000),
         })
     }
 

@@ -12,7 +12,7 @@ use rdkafka::ClientConfig;
 use tidemill_core::options::nearest;
 use tidemill_core::{Error, Result, code};
 
-use super::client::{Client, denied_right, stopped};
+use super::client::{Client, Committed, denied_right, stopped};
 use super::config::Isolation;
 use super::ffi::{self, Answer, Code, OffsetInfo, OffsetSpec, TopicInfo};
 use super::offset::Position;
@@ -92,6 +92,20 @@ impl Cluster {
     /// For each partition, where its first row is whose timestamp is as late or later; partitions without one are left out.
     pub(super) async fn offsets_at(&self, times: Vec<(String, i32, i64)>) -> Result<BTreeMap<(String, i32), Position>> {
         self.ask(move |question| question.offsets_at(&times)).await
+    }
+
+    /// Where a consumer group stands in these partitions: `config` is that of a client with the group's name.
+    pub(super) async fn group(
+        &self,
+        config: ClientConfig,
+        login: Login,
+        partitions: Vec<(String, i32)>,
+    ) -> Result<Vec<Committed>> {
+        self.ask(move |question| {
+            let partitions = partitions.iter().map(|(topic, partition)| (topic.as_str(), *partition));
+            Client::new(&config, &login)?.committed(partitions, question.bound, question.stop)
+        })
+        .await
     }
 
     /// The error for a topic that does not exist, with the name that was perhaps meant.

@@ -10,7 +10,7 @@ use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use tidemill_core::{Error, Result, code};
 
-use super::ffi::Message;
+use super::ffi::{Code, Message};
 
 /// The largest sum of bytes in a column of one record batch: offsets are 32 bits wide.
 const COLUMN_BYTES_MAX: usize = i32::MAX as usize;
@@ -123,6 +123,8 @@ pub(super) struct Rows {
     bytes: usize,
     /// The first row whose timestamp does not fit, and that timestamp.
     too_late: Option<(i64, i64)>,
+    /// The first row whose headers cannot be read, and the library's reason.
+    damaged: Option<(i64, Code)>,
     key: Option<Bytes>,
     value: Option<Bytes>,
     offset: Option<Vec<i64>>,
@@ -145,6 +147,8 @@ struct Times {
 struct Headers {
     /// The number of headers up to and with each row.
     ends: Vec<i32>,
+    /// Whether each row has any: the column is null otherwise (as in Spark).
+    valid: Vec<bool>,
     keys: Bytes,
     values: Bytes,
 }
@@ -183,6 +187,7 @@ impl Rows {
             rows: 0,
             bytes: 0,
             too_late: None,
+            damaged: None,
             key: None,
             value: None,
             offset: None,
@@ -209,6 +214,7 @@ impl Rows {
         self.timestamp_type = wants(Column::TimestampType).then(|| Vec::with_capacity(rows));
         self.headers = wants(Column::Headers).then(|| Headers {
             ends: vec![0],
+            valid: Vec::new(),
             keys: Bytes::with_capacity(0, 0),
             values: Bytes::with_capacity(0, 0),
         });
@@ -253,7 +259,11 @@ impl Rows {
             }
         }
         if let Some(headers) = &mut self.headers {
-            self.bytes += headers.push(message);
+            let (bytes, read) = headers.push(message);
+            self.bytes += bytes;
+            if let Err(code) = read {
+                self.damaged.get_or_insert((message.offset(), code));
+            }
         }
         self.rows += 1;
         self.bytes += bytes;
@@ -275,6 +285,12 @@ impl Rows {
             return Err(Error::new(code::BAD_RECORD, format!("the timestamp {time} is no number of milliseconds"))
                 .at("position", at)
                 .fix("correct the producer (did it write nanoseconds?), or leave the column \"timestamp\" out"));
+        }
+        if let Some((offset, code)) = self.damaged {
+            let at = format!("{}-{}@{offset}", self.topic, self.partition);
+            return Err(Error::new(code::BAD_RECORD, format!("a message's headers cannot be read: {}", code.text()))
+                .at("position", at)
+                .fix("correct the producer, or leave the column \"headers\" out"));
         }
         let columns = std::mem::take(&mut self.columns);
         let arrays = columns.iter().map(|column| self.column(*column, rows)).collect::<Result<Vec<_>>>();
@@ -323,14 +339,17 @@ impl Times {
 }
 
 impl Headers {
-    fn push(&mut self, message: Message<'_>) -> usize {
+    /// Adds a row: how many bytes it has, and whether its headers could be read.
+    fn push(&mut self, message: Message<'_>) -> (usize, Result<(), Code>) {
         let before = self.keys.data.len() + self.values.data.len();
-        message.headers(|key, value| {
+        let read = message.headers(|key, value| {
             self.keys.push(Some(key.as_bytes()));
             self.values.push(value);
         });
-        self.ends.push((self.keys.ends.len() - 1) as i32);
-        self.keys.data.len() + self.values.data.len() - before
+        let end = (self.keys.ends.len() - 1) as i32;
+        self.valid.push(self.ends.last() != Some(&end));
+        self.ends.push(end);
+        (self.keys.data.len() + self.values.data.len() - before, read)
     }
 
     fn finish(self) -> Result<ArrayRef> {
@@ -340,7 +359,8 @@ impl Headers {
         let values = binary(self.values);
         let entries = StructArray::try_new(header_fields(), vec![Arc::new(keys), values], None).map_err(bug)?;
         let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
-        Ok(Arc::new(ListArray::try_new(Arc::new(header_field()), ends, Arc::new(entries), None).map_err(bug)?))
+        let valid = Some(NullBuffer::from(self.valid));
+        Ok(Arc::new(ListArray::try_new(Arc::new(header_field()), ends, Arc::new(entries), valid).map_err(bug)?))
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) use pattern::TopicPattern;
 pub(super) const FORMAT: &str = "kafka";
 
 /// `assign()` demands a group id: it is never joined. Groups to which positions are committed begin with it.
-const PLACEHOLDER_GROUP: &str = "tidemill";
+pub(super) const PLACEHOLDER_GROUP: &str = "tidemill";
 
 /// Where a query without a checkpoint starts, or a static read starts or ends. Partitions that appear later in a stream are
 /// always read from their first row.
@@ -73,6 +73,26 @@ impl Start {
             Start::Latest => true,
             Start::Offsets(topics) => topics.values().flat_map(|at| at.values()).any(|at| *at == Start::END),
             _ => false,
+        }
+    }
+
+    /// What it says of single partitions, if it does.
+    pub(super) fn by_partition(&self) -> Option<&BTreeMap<String, BTreeMap<i32, i64>>> {
+        match self {
+            Start::Offsets(named) | Start::Timestamps(named) => Some(named),
+            _ => None,
+        }
+    }
+
+    /// The option that says it, for an error.
+    pub(super) fn option(&self, is_end: bool) -> &'static str {
+        match (self, is_end) {
+            (Start::Timestamp(_), false) => "startingTimestamp",
+            (Start::Timestamps(_), false) => "startingOffsetsByTimestamp",
+            (_, false) => "startingOffsets",
+            (Start::Timestamp(_), true) => "endingTimestamp",
+            (Start::Timestamps(_), true) => "endingOffsetsByTimestamp",
+            (_, true) => "endingOffsets",
         }
     }
 }
@@ -143,15 +163,28 @@ pub(super) struct Bounds {
     pub(super) call_ms: u64,
     /// How long a range may make no progress.
     pub(super) stuck_ms: u64,
-    /// How often a reply that contradicts what is known is asked for again.
+    /// How often a reply that contradicts what is known is asked for again (as in Spark).
     pub(super) retries: u32,
     /// How long to wait before asking again.
     pub(super) retry_ms: u64,
 }
 
+impl Bounds {
+    /// Refuses bounds that nothing could keep.
+    fn check(&self) -> Result<()> {
+        let positive = [("kafkaConsumer.pollTimeoutMs", self.stuck_ms), ("callTimeoutMs", self.call_ms)];
+        match positive.iter().find(|(_, bound_ms)| *bound_ms == 0) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::new(code::INVALID_OPTION, format!("option \"{name}\" is \"0\""))
+                .at("option", *name)
+                .fix("it takes a positive number of milliseconds")),
+        }
+    }
+}
+
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { call_ms: 30_000, stuck_ms: 60_000, retries: 5, retry_ms: 300 }
+        Bounds { call_ms: 30_000, stuck_ms: 120_000, retries: 3, retry_ms: 1000 }
     }
 }
 
@@ -222,7 +255,7 @@ impl KafkaConfig {
 
     /// The address, for people.
     pub(super) fn servers(&self) -> &str {
-        self.properties.get("bootstrap.servers").map_or("", String::as_str)
+        self.properties.get("bootstrap.servers").map_or("brokers whose address is kept secret", String::as_str)
     }
 
     /// What a client of the library is made with, and how it logs in.
@@ -280,16 +313,10 @@ impl KafkaConfig {
         Ok(Some(TokenSource::new(move || account.ask())))
     }
 
-    /// The group to which positions are committed; none if none are.
-    pub(super) fn lag_group(&self, owner: Owner<'_>) -> Option<String> {
-        let named = self.properties.get("group.id").cloned();
+    /// The group to which positions are committed; none if none are. `named`: what the client's own properties say.
+    pub(super) fn lag_group(&self, named: Option<&str>, owner: Owner<'_>) -> Option<String> {
         let prefix = self.group_id_prefix.as_deref().unwrap_or(PLACEHOLDER_GROUP);
         let group = || format!("{prefix}-{}-{}", owner.query_id, owner.source);
-        self.commit_to_group.then(|| named.unwrap_or_else(group))
-    }
-
-    /// The group id that a fetching client is made with.
-    pub(super) fn group(&self) -> &str {
-        self.properties.get("group.id").map_or(PLACEHOLDER_GROUP, String::as_str)
+        self.commit_to_group.then(|| named.map_or_else(group, str::to_owned))
     }
 }

@@ -50,6 +50,7 @@ impl Code {
     pub(super) const UNSUPPORTED_CODEC: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED as i32);
     pub(super) const BAD_MESSAGE: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__BAD_MSG as i32);
     pub(super) const BAD_COMPRESSION: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__BAD_COMPRESSION as i32);
+    pub(super) const NO_ENTRY: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__NOENT as i32);
     pub(super) const STATE: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__STATE as i32);
     pub(super) const TOO_LARGE: Code = Code(c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE as i32);
 
@@ -273,23 +274,26 @@ impl<'a> Message<'a> {
         (time, kind as i32 - 1)
     }
 
-    /// Calls `each` for every header, in order. A header's value may be null.
-    pub(super) fn headers(self, mut each: impl FnMut(&str, Option<&[u8]>)) {
+    /// Calls `each` for every header, in order. A header's value may be null. The library's code if it cannot read them.
+    pub(super) fn headers(self, mut each: impl FnMut(&str, Option<&[u8]>)) -> Result<(), Code> {
         let mut headers = ptr::null_mut();
         // SAFETY: the message is alive. On success the headers belong to it and live as long.
-        if unsafe { c::rd_kafka_message_headers(self.0, &mut headers) } as i32 != 0 {
-            return;
+        match Code(unsafe { c::rd_kafka_message_headers(self.0, &mut headers) } as i32) {
+            Code::NONE => {}
+            Code::NO_ENTRY => return Ok(()),
+            code => return Err(code),
         }
         for at in 0.. {
             let (mut name, mut value, mut len) = (ptr::null(), ptr::null(), 0);
             // SAFETY: all three are valid places; an index beyond the last is answered with an error.
             if unsafe { c::rd_kafka_header_get_all(headers, at, &mut name, &mut value, &mut len) } as i32 != 0 {
-                return;
+                break;
             }
             // SAFETY: on success `name` ends with a zero byte and belongs to the message.
             let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
             each(&name, bytes(value.cast_mut(), len));
         }
+        Ok(())
     }
 }
 

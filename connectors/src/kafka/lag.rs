@@ -26,6 +26,7 @@ const BOUND: Duration = Duration::from_secs(10);
 /// A group that is told where a query stands. It ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Lag {
+    group: String,
     shared: Arc<Shared>,
 }
 
@@ -76,12 +77,19 @@ impl Lag {
         }
         let client = Client::new(&config, login)?;
         let shared = Arc::new(Shared::default());
-        let teller = Teller { client, group, query_id, shared: Arc::clone(&shared), refused: false, foreign: false };
+        let teller = Teller {
+            client,
+            group: group.clone(),
+            query_id,
+            shared: Arc::clone(&shared),
+            refused: false,
+            foreign: false,
+        };
         // Without a thread nothing is told, and nothing else is wrong.
         if let Err(error) = std::thread::Builder::new().name("kafka-lag".to_owned()).spawn(move || teller.run()) {
             shared.state().warnings.push(format!("lag is not told to a consumer group: {error}"));
         }
-        Ok(Lag { shared })
+        Ok(Lag { group, shared })
     }
 
     /// Takes note of where the query stands. Never waits.
@@ -92,13 +100,27 @@ impl Lag {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until what was told last has been committed, or could not be; at most this long.
-    pub(super) fn settle(&self, at_most: Duration) {
+    /// Waits until what was told last has been committed, or could not be; at most this long. Then nothing more is told: the
+    /// query may go on elsewhere.
+    pub(super) fn end(&self, at_most: Duration) {
         let mut state = self.shared.state();
         state.is_awaited = true;
         self.shared.changed.notify_all();
         let waited = self.shared.changed.wait_timeout_while(state, at_most, |state| state.is_news && !state.ended);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state.ended, state.is_news) = (true, false);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.state().ended
+    }
+
+    /// The consumer group that is told.
+    pub(super) fn group(&self) -> &str {
+        &self.group
     }
 
     /// What a person should know, once.
@@ -157,7 +179,7 @@ impl Teller {
     /// Whether somebody else commits to the group. It is no harm to the query, but tools see the other's positions.
     fn look_for_others(&mut self, offsets: &KafkaOffsets) -> Result<()> {
         let partitions = offsets.iter().map(|(topic, partition, _)| (topic, partition));
-        let found = self.client.committed(partitions, BOUND)?;
+        let found = self.client.committed(partitions, BOUND, &|| false)?;
         let other = found.into_iter().map(|committed| committed.text).find(|by| *by != self.query_id);
         if let Some(other) = other.filter(|_| !std::mem::replace(&mut self.foreign, true)) {
             let by = if other.is_empty() { "somebody else".to_owned() } else { format!("\"{other}\"") };

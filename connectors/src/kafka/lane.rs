@@ -8,11 +8,11 @@ use std::time::Duration;
 use rdkafka::ClientConfig;
 use tidemill_core::{Error, Result, code};
 
-use super::client::Client;
+use super::client::{Client, stopped};
 use super::config::Isolation;
 use super::ffi::{self, Code, Messages, Queue};
 use super::offset::SplitOffsets;
-use super::token::Login;
+use super::token::ClientSettings;
 
 /// Clients that fetch, at most. Beyond it partitions share clients, and one that waits for new rows can hold up
 /// another for as long as [`FETCH_WAIT_MS`].
@@ -89,16 +89,13 @@ impl FetchSizes {
     pub(super) fn apply(self, config: &mut ClientConfig) {
         // The library wants it to be no smaller than the largest message, for which it has this default.
         let message = config.get("message.max.bytes").and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
-        let has_alias = config.get("max.partition.fetch.bytes").is_some();
         let mut default = |name: &str, value: String| {
             if config.get(name).is_none() {
                 config.set(name, value);
             }
         };
         default("fetch.max.bytes", (4 * self.partition_bytes).max(message).to_string());
-        if !has_alias {
-            default("fetch.message.max.bytes", self.partition_bytes.to_string());
-        }
+        default("fetch.message.max.bytes", self.partition_bytes.to_string());
         default("queued.min.messages", self.queue_messages.to_string());
         default("queued.max.messages.kbytes", (self.queue_bytes / 1024).max(1).to_string());
         // When the queue is full, look again soon: the library's own second would be a second without rows.
@@ -130,7 +127,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    fn open(client: Arc<Client>, at: &SplitOffsets, sizes: FetchSizes) -> Result<Self> {
+    fn open(client: Arc<Client>, at: &SplitOffsets, sizes: FetchSizes, stop: &dyn Fn() -> bool) -> Result<Self> {
         let queue = Queue::of_partition(&client, &at.topic, at.partition)?;
         ffi::assign(&client, &at.topic, at.partition, at.next)?;
         let mut lane = Lane {
@@ -148,32 +145,28 @@ impl Lane {
         };
         // Only a seek asks the broker whether its log still is the one of that epoch.
         if at.epoch.is_some() && at.next > 0 {
-            lane.seek(at)?;
+            let mut tries = SEEK_TRIES;
+            // While the client takes another partition off, it does not begin with this one.
+            while let Err((code, text)) = lane.seek(at) {
+                tries -= 1;
+                if code != Code::STATE || tries == 0 {
+                    let what = format!("no seek to {}: {}", at.next, lane.client.clean(&text));
+                    return Err(Error::new(code::SOURCE_UNAVAILABLE, what));
+                }
+                if stop() {
+                    return Err(stopped());
+                }
+                lane.client.pause(SEEK_PAUSE);
+            }
         }
         Ok(lane)
     }
 
-    fn seek(&mut self, at: &SplitOffsets) -> Result<()> {
+    fn seek(&mut self, at: &SplitOffsets) -> Result<(), (Code, String)> {
         self.held = Messages::new(&self.client);
-        self.seek_to(at)?;
+        ffi::seek(&self.client, &self.topic, self.partition, at.next, at.epoch, SEEK_BOUND)?;
         (self.next, self.seen, self.failed) = (at.next, NOT_SEEN, NOT_SEEN);
         Ok(())
-    }
-
-    fn seek_to(&self, at: &SplitOffsets) -> Result<()> {
-        let mut tries = SEEK_TRIES;
-        loop {
-            tries -= 1;
-            match ffi::seek(&self.client, &self.topic, self.partition, at.next, at.epoch, SEEK_BOUND) {
-                // While the client takes another partition off, it does not begin with this one.
-                Err((Code::STATE, _)) if tries > 0 => self.client.pause(SEEK_PAUSE),
-                Err((_, text)) => {
-                    let what = format!("no seek to {}: {}", at.next, self.client.clean(&text));
-                    return Err(Error::new(code::SOURCE_UNAVAILABLE, what));
-                }
-                Ok(()) => return Ok(()),
-            }
-        }
     }
 
     /// Takes note of something that the library reported at an offset, in the place of a row.
@@ -197,8 +190,7 @@ impl Lane {
 /// The lanes of one reader that nobody reads at the moment.
 #[derive(Debug)]
 pub(super) struct Pool {
-    config: ClientConfig,
-    login: Login,
+    client: ClientSettings,
     state: Mutex<State>,
 }
 
@@ -215,7 +207,7 @@ struct Fetching {
     client: Weak<Client>,
     isolation: Isolation,
     sizes: FetchSizes,
-    /// What it is assigned: a client can have a partition only once.
+    /// What it is assigned, since a client can have a partition only once, and what it must not be assigned again.
     partitions: BTreeSet<(String, i32)>,
 }
 
@@ -230,8 +222,8 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    pub(super) fn new(config: ClientConfig, login: Login) -> Self {
-        Pool { config, login, state: Mutex::default() }
+    pub(super) fn new(client: ClientSettings) -> Self {
+        Pool { client, state: Mutex::default() }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -239,34 +231,30 @@ impl Pool {
     }
 
     /// A lane whose next row is the first of the range: a kept one, moved if need be, or a new one. May block.
-    pub(super) fn take(&self, start: &SplitOffsets, sizes: FetchSizes) -> Result<Lane> {
+    pub(super) fn take(&self, start: &SplitOffsets, sizes: FetchSizes, stop: &dyn Fn() -> bool) -> Result<Lane> {
         while let Some(mut lane) = self.kept(start) {
-            // A lane of a topic that was made again, or one of quite other sizes, is of no use.
-            if lane.id != start.id || !lane.sizes.serves(sizes) {
+            if lane.id != start.id {
+                // Of a topic that was made again.
+                self.give_up(lane);
+            } else if !lane.sizes.serves(sizes) {
                 self.close(lane);
-                continue;
-            }
-            if lane.next == start.next {
+            } else if lane.next == start.next || lane.seek(start).is_ok() {
                 return Ok(lane);
+            } else {
+                // The library stopped it at an error that nobody has read.
+                self.give_up(lane);
             }
-            return match lane.seek(start) {
-                Ok(()) => Ok(lane),
-                Err(error) => {
-                    self.close(lane);
-                    Err(error)
-                }
-            };
         }
         let client = self.client(start, sizes)?;
-        Lane::open(Arc::clone(&client), start, sizes).inspect_err(|_| {
+        Lane::open(Arc::clone(&client), start, sizes, stop).inspect_err(|_| {
             self.release(&client, &start.topic, start.partition);
         })
     }
 
     /// Opens a lane anew at another place: after an error of its partition the library has stopped, and does not seek.
-    pub(super) fn reopen(&self, lane: &mut Lane, at: &SplitOffsets) -> Result<()> {
-        let fresh = self.take(at, lane.sizes)?;
-        self.close(std::mem::replace(lane, fresh));
+    pub(super) fn reopen(&self, lane: &mut Lane, at: &SplitOffsets, stop: &dyn Fn() -> bool) -> Result<()> {
+        let fresh = self.take(at, lane.sizes, stop)?;
+        self.give_up(std::mem::replace(lane, fresh));
         Ok(())
     }
 
@@ -295,9 +283,15 @@ impl Pool {
         surplus.into_iter().for_each(|lane| self.close(lane));
     }
 
-    /// Ends a lane: one that failed, or that nothing more is read from.
-    pub(super) fn close(&self, lane: Lane) {
+    /// Ends a lane from which nothing more is read.
+    fn close(&self, lane: Lane) {
         self.release(&lane.client, &lane.topic, lane.partition);
+    }
+
+    /// Ends a lane that failed, or may have. What the library reported of the partition can still wait in the client: that is
+    /// never assigned it again.
+    pub(super) fn give_up(&self, lane: Lane) {
+        ffi::unassign(&lane.client, &lane.topic, lane.partition);
     }
 
     /// Takes a partition off its client.
@@ -326,10 +320,10 @@ impl Pool {
                 return Ok(client);
             }
         }
-        let mut config = self.config.clone();
+        let ClientSettings { mut config, login } = self.client.clone();
         config.set("isolation.level", at.isolation.as_str());
         sizes.apply(&mut config);
-        let client = Client::new(&config, &self.login)?;
+        let client = Client::new(&config, &login)?;
         let (isolation, partitions) = (at.isolation, [partition].into());
         state.clients.push(Fetching { client: Arc::downgrade(&client), isolation, sizes, partitions });
         Ok(client)

@@ -8,6 +8,7 @@
 //!
 //! `id` is the topic's id and is absent when the broker has none; `epoch` is the leader epoch with which the position was
 //! seen. A position, once known, is carried on for ever: a partition that is missing from one reply is not a new one.
+//! `"gone":[1]` beside the partitions names those that are not there any more, of which a loss was logged.
 //!
 //! A split names one partition, and how its rows are interpreted:
 //!
@@ -15,7 +16,7 @@
 //! {"v":1,"topic":"sensor-data","id":"sQ1Jw7dXQxyzL0BCSbYjyA","partition":0,"next":450,"epoch":3,"isolation":"read_committed"}
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::{Error, Offsets, Result, code};
@@ -39,15 +40,23 @@ pub(super) struct TopicOffsets {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     pub(super) partitions: BTreeMap<i32, Position>,
+    /// Those of them that are gone, of which that was said: the batch that comes to this position has the loss in its entry.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) gone: BTreeSet<i32>,
 }
 
 impl TopicOffsets {
+    /// Whether nothing is left of it.
+    pub(super) fn is_gone(&self) -> bool {
+        self.partitions.keys().all(|partition| self.gone.contains(partition))
+    }
+
     /// The first row of every partition that is there and read.
     pub(super) fn first_of(state: &TopicState, takes: impl Fn(i32) -> bool) -> Self {
         let read = state.partitions.iter().filter(|(partition, _)| takes(**partition));
         let first = |state: &PartitionState| Position { next: state.earliest, epoch: None };
         let partitions = read.map(|(partition, state)| (*partition, first(state))).collect();
-        TopicOffsets { id: state.id.clone(), partitions }
+        TopicOffsets { id: state.id.clone(), partitions, gone: BTreeSet::new() }
     }
 }
 
@@ -78,6 +87,11 @@ impl KafkaOffsets {
     /// The position in one partition.
     pub(super) fn get(&self, topic: &str, partition: i32) -> Option<Position> {
         self.topics.get(topic)?.partitions.get(&partition).copied()
+    }
+
+    /// Whether it was said of a partition that it is gone.
+    pub(super) fn is_gone(&self, topic: &str, partition: i32) -> bool {
+        self.topics.get(topic).is_some_and(|known| known.gone.contains(&partition))
     }
 
     /// Sets the position in one partition.

@@ -68,17 +68,6 @@ pub(super) struct Rules<'a> {
     pub(super) tolerant: bool,
     /// Whether it was asked often enough that a reply is believed.
     pub(super) certain: bool,
-    /// Topics and partitions that are gone, and of which that was said.
-    pub(super) gone: BTreeSet<String>,
-}
-
-/// What was decided.
-#[derive(Debug, Default)]
-pub(super) struct Decided {
-    /// The next range; none if nothing waits.
-    pub(super) offer: Option<Offer>,
-    /// Topics and partitions that were found gone.
-    pub(super) gone: BTreeSet<String>,
 }
 
 impl Rules<'_> {
@@ -88,13 +77,13 @@ impl Rules<'_> {
     }
 }
 
-/// The next range from `known` on.
+/// The next range from `known` on; none if nothing waits.
 pub(super) fn offer(
     known: &KafkaOffsets,
     snapshot: Snapshot,
     rules: &Rules<'_>,
     limit: &ReadLimit,
-) -> Result<Decided, Doubt> {
+) -> Result<Option<Offer>, Doubt> {
     let subscription = rules.subscription;
     let up_to = limit.up_to.as_ref().map(KafkaOffsets::decode).transpose()?;
     // What is no longer read is carried on, and not held against anything.
@@ -107,11 +96,11 @@ pub(super) fn offer(
     if let Some(up_to) = &up_to {
         check_bound(up_to, &snapshot, rules)?;
     }
-    let (mut start, mut loss, mut gone) = (known.clone(), Loss::default(), BTreeSet::new());
+    let (mut start, mut loss) = (known.clone(), Loss::default());
     let read_topics: BTreeSet<&str> = read().map(|(topic, _, _)| topic).collect();
     for topic in &read_topics {
         let Err(doubt) = check_topic(topic, known.topics[*topic].id.as_deref(), &snapshot) else { continue };
-        if rules.gone.contains(*topic) && doubt.error.code() == code::SOURCE_NOT_FOUND {
+        if known.topics[*topic].is_gone() && doubt.error.code() == code::SOURCE_NOT_FOUND {
             continue;
         }
         let error = rules.accept(doubt)?;
@@ -122,7 +111,10 @@ pub(super) fn offer(
                 let first = TopicOffsets::first_of(state, |at| subscription.takes(topic, at));
                 start.topics.insert((*topic).to_owned(), first);
             }
-            None => drop(gone.insert((*topic).to_owned())),
+            None => {
+                let lost = start.topics.entry((*topic).to_owned()).or_default();
+                lost.gone = lost.partitions.keys().copied().collect();
+            }
         }
     }
     if let Some(error) = snapshot.without_offsets {
@@ -133,12 +125,11 @@ pub(super) fn offer(
         if start.topics[topic].id != known.topics[topic].id {
             continue;
         }
-        let at = format!("{topic}-{partition}");
         let Err(doubt) = check_partition(topic, partition, position, &snapshot) else { continue };
         let Some(found) = state.partitions.get(&partition) else {
-            if !rules.gone.contains(&at) {
+            if !known.is_gone(topic, partition) {
                 loss.add(0, rules.accept(doubt)?.what());
-                gone.insert(at);
+                start.topics.entry(topic.to_owned()).or_default().gone.insert(partition);
             }
             continue;
         };
@@ -168,7 +159,10 @@ pub(super) fn offer(
     }
     for (topic, state) in &snapshot.topics {
         for offsets in [&mut start, &mut latest] {
-            if let (Some(known), Some(id)) = (offsets.topics.get_mut(topic), &state.id) {
+            let Some(known) = offsets.topics.get_mut(topic) else { continue };
+            // What is there again was not gone.
+            known.gone.retain(|partition| !state.partitions.contains_key(partition));
+            if let Some(id) = &state.id {
                 known.id.get_or_insert_with(|| id.clone());
             }
         }
@@ -185,11 +179,10 @@ pub(super) fn offer(
     }
     let nothing =
         end.iter().all(|(topic, partition, position)| Some(position.next) == next_of(&start, topic, partition));
-    let offer = (!nothing || !loss.is_none()).then(|| {
+    Ok((!nothing || !loss.is_none()).then(|| {
         let range = Range { start: start.encode(), end: end.encode() };
         Offer { range, latest: latest.encode(), loss }
-    });
-    Ok(Decided { offer, gone })
+    }))
 }
 
 fn next_of(offsets: &KafkaOffsets, topic: &str, partition: i32) -> Option<i64> {
@@ -239,10 +232,10 @@ fn new_partition(
 /// on after losses: it was promised (as in Spark).
 fn check_bound(up_to: &KafkaOffsets, snapshot: &Snapshot, rules: &Rules<'_>) -> Result<(), Doubt> {
     for (topic, partition, bound) in up_to.iter().filter(|(topic, at, _)| rules.subscription.takes(topic, *at)) {
-        let at = format!("{topic}-{partition}");
-        if rules.gone.contains(topic) || rules.gone.contains(&at) {
+        if up_to.is_gone(topic, partition) {
             continue;
         }
+        let at = format!("{topic}-{partition}");
         check_topic(topic, up_to.topics[topic].id.as_deref(), snapshot)?;
         match snapshot.topics.get(topic).and_then(|topic| topic.partitions.get(&partition)) {
             Some(state) if state.high_watermark < bound.next => {
@@ -256,7 +249,7 @@ fn check_bound(up_to: &KafkaOffsets, snapshot: &Snapshot, rules: &Rules<'_>) -> 
     Ok(())
 }
 
-fn missing_partition(topic: &str, partition: i32, position: i64) -> Error {
+pub(super) fn missing_partition(topic: &str, partition: i32, position: i64) -> Error {
     Error::new(code::SOURCE_NOT_FOUND, format!("partition {partition} of topic \"{topic}\" is gone"))
         .at("position", format!("{topic}-{partition}@{position}"))
         .fix("a partition cannot be taken away from a topic: look at the broker")
@@ -385,14 +378,23 @@ fn cut<'a>(pieces: Vec<Piece<'a>>, portions: &Portions) -> Vec<Piece<'a>> {
     pieces.into_iter().flat_map(|piece| piece.cut(count(&piece))).collect()
 }
 
-/// A static read must not end before it starts, nor have a partition at one end alone.
+/// What has an end must not end before it starts, nor have a partition at one end alone.
 pub(super) fn check_bounds(start: &KafkaOffsets, end: &KafkaOffsets) -> Result<()> {
+    let partitions = |offsets: &KafkaOffsets| offsets.iter().map(|(topic, at, _)| (topic.to_owned(), at)).collect();
+    let (begun, ended): (BTreeSet<_>, BTreeSet<_>) = (partitions(start), partitions(end));
+    if let Some((topic, partition)) = begun.symmetric_difference(&ended).next() {
+        let what = format!("the read of {topic}-{partition} has only one end");
+        return Err(Error::new(code::INVALID_OPTION, what)
+            .at("partition", format!("{topic}-{partition}"))
+            .fix("name every partition at both ends; if it was added just now, try again"));
+    }
     for (topic, partition, stop) in end.iter() {
-        let begin = start.get(topic, partition).map(|begin| begin.next);
-        if begin.is_none_or(|begin| begin > stop.next) {
-            let begin = begin.map_or("nowhere".to_owned(), |begin| format!("at {begin}"));
-            let what = format!("the read of {topic}-{partition} starts {begin} and ends at {}", stop.next);
-            return Err(Error::new(code::INVALID_OPTION, what).fix("let it end where it starts, or behind it"));
+        let begin = start.get(topic, partition).map_or(stop.next, |begin| begin.next);
+        if begin > stop.next {
+            let what = format!("the read of {topic}-{partition} starts at {begin} and ends at {}", stop.next);
+            return Err(Error::new(code::INVALID_OPTION, what)
+                .at("partition", format!("{topic}-{partition}"))
+                .fix("let it end where it starts, or behind it"));
         }
     }
     Ok(())
@@ -464,5 +466,7 @@ pub(super) fn another_source(topic: &str) -> Error {
 
 /// The error for a topic that does not exist.
 pub(super) fn missing_topic(topic: &str) -> Error {
-    Error::new(code::SOURCE_NOT_FOUND, format!("topic \"{topic}\" does not exist")).at("topic", topic)
+    Error::new(code::SOURCE_NOT_FOUND, format!("topic \"{topic}\" does not exist")).at("topic", topic).fix(
+        "check its name, and whether it was deleted; \"failOnDataLoss\" false lets a running query go on without it",
+    )
 }

@@ -34,7 +34,6 @@ const PRINTABLE: &[&str] = &[
     "group.id",
     "isolation.level",
     "log_level",
-    "max.partition.fetch.bytes",
     "metadata.max.age.ms",
     "queued.max.messages.kbytes",
     "queued.min.messages",
@@ -43,7 +42,6 @@ const PRINTABLE: &[&str] = &[
     "reconnect.backoff.ms",
     "retry.backoff.max.ms",
     "retry.backoff.ms",
-    "sasl.mechanism",
     "sasl.mechanisms",
     "security.protocol",
     "session.timeout.ms",
@@ -72,6 +70,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("enable.auto.offset.store", "the checkpoint holds the offsets, and nothing is committed to a group"),
     ("enable.partition.eof", "the end of a range rests on it"),
     ("interceptor.classes", "an interceptor could change what a range holds"),
+    ("plugin.library.paths", "a plug-in could change what a range holds"),
     ("key.deserializer", "keys are binary; use expressions to decode them"),
     ("value.deserializer", "values are binary; use expressions to decode them"),
     ("key.serializer", "a source writes nothing"),
@@ -110,6 +109,18 @@ const JAVA_ONLY: &[(&str, &str)] = &[
     ("metric.reporters", "librdkafka takes no classes"),
     ("exclude.internal.topics", "topics are named, so nothing is excluded"),
 ];
+
+/// Second names that librdkafka has for properties.
+const SECOND_NAMES: &[(&str, &str)] = &[
+    ("metadata.broker.list", "bootstrap.servers"),
+    ("max.partition.fetch.bytes", "fetch.message.max.bytes"),
+    ("sasl.mechanism", "sasl.mechanisms"),
+];
+
+/// The name under which a property is known here, whichever of its names was used.
+pub(super) fn main_name(name: &str) -> &str {
+    SECOND_NAMES.iter().find(|(second, _)| *second == name).map_or(name, |(_, main)| main)
+}
 
 /// Whether a property's value may stand in a spec and be printed.
 pub(super) fn printable(name: &str) -> bool {
@@ -153,7 +164,7 @@ pub(super) const CREDENTIALS: [&[&str]; 3] = [
 pub(super) fn check_login(properties: &BTreeMap<String, (Secret, bool)>, has_tokens: bool) -> Result<()> {
     let get = |name: &str| properties.get(name).map(|(value, _)| value.expose());
     let is = |name: &str, value: &str| get(name).is_some_and(|found| found.eq_ignore_ascii_case(value));
-    let by_token = is("sasl.mechanism", "OAUTHBEARER") || is("sasl.mechanisms", "OAUTHBEARER");
+    let by_token = is("sasl.mechanisms", "OAUTHBEARER");
     let refuse = |what: String, fix: &'static str| Err(Error::new(code::INVALID_OPTION, what).fix(fix));
     if !by_token {
         return Ok(());

@@ -26,12 +26,13 @@ use tokio::sync::mpsc;
 use super::client::{Client, denied_right, stopped};
 use super::cluster::Question;
 use super::columns::{self, Rows};
-use super::config::KafkaConfig;
+use super::config::{KafkaConfig, PLACEHOLDER_GROUP};
 use super::ffi::{Code, Message, OffsetSpec};
 use super::identity::Identities;
 use super::lane::{FetchSizes, Lane, Pool};
 use super::offset::SplitOffsets;
 use super::plan;
+use super::token::ClientSettings;
 use super::watch::Watch;
 
 /// Record batches that wait between the reading thread and the consumer.
@@ -70,8 +71,11 @@ impl KafkaReader {
         let config = KafkaConfig::from_spec(spec)?;
         let (mut client, login) = config.client(&context.vault)?;
         let asking = Client::for_questions(&client, &login)?;
-        client.set("group.id", config.group());
-        let (schema, pool) = (columns::schema(config.include_headers), Pool::new(client, login));
+        if client.get("group.id").is_none() {
+            client.set("group.id", PLACEHOLDER_GROUP);
+        }
+        let (schema, pool) =
+            (columns::schema(config.include_headers), Pool::new(ClientSettings { config: client, login }));
         Ok(KafkaReader { shared: Arc::new(Shared { config, schema, pool, asking, identities: Identities::default() }) })
     }
 }
@@ -147,17 +151,17 @@ impl Output {
 fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt> {
     let (start, end) = (SplitOffsets::decode(&split.start)?, SplitOffsets::decode(&split.end)?);
     let sizes = FetchSizes::new(output.context.buffer_bytes, split.estimated_rows);
-    let mut range = Range { shared, output, start: &start, end: end.next, tally: Tally::default() };
+    let mut range = Range { shared, output, start: &start, end: end.next, tally: Tally::default(), is_reopened: false };
     if range.tolerant()
         && let Some(identity) = range.another_topic()?
     {
         range.tally.lost = range.end.abs_diff(start.next);
         return Ok(range.receipt(split, identity));
     }
-    let mut lane = shared.pool.take(&start, sizes)?;
+    let mut lane = shared.pool.take(&start, sizes, &|| output.over())?;
     match range.read(&mut lane) {
         // At a loss the library has stopped.
-        Ok(()) if range.tally.lost > 0 => shared.pool.close(lane),
+        Ok(()) if range.tally.lost > 0 => shared.pool.give_up(lane),
         Ok(()) => shared.pool.put(lane),
         Err(error) if error.code() == code::STOPPED => {
             shared.pool.put(lane);
@@ -165,7 +169,7 @@ fn read_split(shared: &Shared, split: &Split, output: &Output) -> Result<Receipt
         }
         Err(error) => {
             // What is wrong with a lane stays with it.
-            shared.pool.close(lane);
+            shared.pool.give_up(lane);
             return Err(error);
         }
     }
@@ -226,17 +230,22 @@ pub(super) struct Range<'a> {
     pub(super) start: &'a SplitOffsets,
     pub(super) end: i64,
     tally: Tally,
+    /// Whether it was begun anew because of an error that the broker does not confirm.
+    is_reopened: bool,
 }
 
-/// An error of the partition, with the first offset that is left behind it, if there is such.
+/// An error of the partition.
 struct Gone {
     error: Error,
+    /// The first offset that is left behind it, if there is such.
     left: Option<i64>,
+    /// Whether the broker has what the error says is gone: it may be one of the past, that waited in the library.
+    is_past: bool,
 }
 
 impl From<Error> for Gone {
     fn from(error: Error) -> Self {
-        Gone { error, left: None }
+        Gone { error, left: None, is_past: false }
     }
 }
 
@@ -292,7 +301,7 @@ impl Range<'_> {
             if lane.queue.consume(&mut lane.held, 1, watch.wait()) == 0 {
                 lane.client.serve();
                 if let Err(error) = watch.check(self, lane)
-                    && self.pass_over(lane, Gone { error, left: None })?
+                    && self.pass_over(lane, error.into())?
                 {
                     break;
                 }
@@ -307,7 +316,12 @@ impl Range<'_> {
 
     /// After an error: goes on behind what is gone, if that is what the user wants. True if the range ends with it.
     fn pass_over(&mut self, lane: &mut Lane, gone: Gone) -> Result<bool> {
-        let Gone { error, left } = gone;
+        let Gone { error, left, is_past } = gone;
+        // A log that is another one would be told by its epoch once more; nothing can be below its first row.
+        if is_past && lane.next == self.start.next && !std::mem::replace(&mut self.is_reopened, true) {
+            self.shared.pool.reopen(lane, self.start, &|| self.output.over())?;
+            return Ok(false);
+        }
         let loss = [code::DATA_LOSS, code::SOURCE_TRUNCATED, code::SOURCE_NOT_FOUND, code::TOPIC_RECREATED];
         if !self.tolerant() || !loss.contains(&error.code()) {
             return Err(error);
@@ -316,7 +330,7 @@ impl Range<'_> {
         let next = left.unwrap_or(self.end).clamp(lane.next, self.end);
         self.tally.lost += next.abs_diff(lane.next);
         if next < self.end {
-            self.shared.pool.reopen(lane, &self.start.moved(next))?;
+            self.shared.pool.reopen(lane, &self.start.moved(next), &|| self.output.over())?;
         }
         Ok(next == self.end)
     }
@@ -443,17 +457,19 @@ impl Range<'_> {
         let place = format!("{}@{}", self.at(), lane.next);
         let error = match code {
             Code::OFFSET_RESET => {
-                let Gone { error, left } = self.out_of_range(lane, &text);
-                return Err(Gone { error: error.at("position", place), left });
+                let gone = self.out_of_range(lane, &text);
+                return Err(Gone { error: gone.error.at("position", place), ..gone });
             }
             Code::TOPIC_DENIED | Code::CLUSTER_DENIED => denied_right("fetch", &text),
             Code::UNSUPPORTED_CODEC => {
                 Error::new(code::BAD_RECORD, format!("a message is compressed in a way this build lacks: {text}"))
                     .fix("build with the codec's feature of rdkafka, or write with another codec")
             }
-            Code::BAD_MESSAGE | Code::BAD_COMPRESSION => {
-                Error::new(code::BAD_RECORD, format!("a message is damaged: {text}"))
-            }
+            Code::BAD_MESSAGE | Code::BAD_COMPRESSION => Error::new(
+                code::BAD_RECORD,
+                format!("a message is damaged: {text}"),
+            )
+            .fix("read it with another program to see what the broker has; a range that starts behind it can be read"),
             Code::TOO_LARGE => {
                 Error::new(code::INVALID_OPTION, format!("a message is larger than what may be fetched: {text}"))
                     .fix("raise \"kafka.fetch.message.max.bytes\" and \"kafka.receive.message.max.bytes\"")
@@ -477,14 +493,14 @@ impl Range<'_> {
         let [earliest, high_watermark] = self.offsets([OffsetSpec::Earliest, OffsetSpec::HighWatermark]);
         match (earliest, high_watermark) {
             (Some(earliest), _) if wanted < earliest => {
-                Gone { error: plan::lost(&at, wanted, earliest), left: Some(earliest) }
+                Gone { error: plan::lost(&at, wanted, earliest), left: Some(earliest), is_past: false }
             }
             (_, Some(high)) if high < wanted || high < self.end => plan::truncated(&at, self.end, high).into(),
             _ => {
                 let what = format!("the log is not the one in which {at}@{wanted} was known: {text}");
-                Error::new(code::SOURCE_TRUNCATED, what)
-                    .fix("the broker lost rows and has got others since (unclean election, or a topic made again)")
-                    .into()
+                let error = Error::new(code::SOURCE_TRUNCATED, what)
+                    .fix("the broker lost rows and has got others since (unclean election, or a topic made again)");
+                Gone { error, left: None, is_past: self.start.epoch.is_some() || earliest == Some(wanted) }
             }
         }
     }

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use rdkafka::ClientConfig;
 use serde_json::{Value, json};
 use tidemill_core::{
     Clock, Context, Error, Offer, Offsets, Owner, Pace, Range, ReadLimit, Receipt, Result, Source, SourceSpec, Split,
@@ -15,7 +14,6 @@ use tidemill_core::{
 };
 use tokio::sync::OnceCell;
 
-use super::client::Client;
 use super::cluster::Cluster;
 use super::columns;
 use super::config::{Isolation, KafkaConfig, Start, Subscription, WithoutMatch};
@@ -23,7 +21,7 @@ use super::ffi::TopicInfo;
 use super::lag::Lag;
 use super::offset::{KafkaOffsets, Position, SplitOffsets};
 use super::plan::{self, Doubt, PartitionState, Rules, Snapshot};
-use super::token::Login;
+use super::token::ClientSettings;
 
 /// After a reply that took this long nothing is asked again: the caller has a bound of its own.
 const SLOW_REPLY: Duration = Duration::from_secs(5);
@@ -48,12 +46,10 @@ pub(super) struct KafkaSource {
     partitions: AtomicU32,
     /// Where it ends, once that was found out.
     end: OnceCell<KafkaOffsets>,
-    /// Topics and partitions that are gone, and of which that was said: not to say it with every look.
-    gone: Mutex<BTreeSet<String>>,
-    /// What makes the client that tells of lag …
-    client: (ClientConfig, Login),
-    /// … once there is something to tell, and to whom.
-    lag: OnceLock<Option<(String, Arc<Lag>)>>,
+    /// What makes other clients.
+    client: ClientSettings,
+    /// What tells of lag, by query and by the source's name in it: queries of one frame share their sources.
+    lags: Mutex<BTreeMap<(String, String), Arc<Lag>>>,
 }
 
 impl KafkaSource {
@@ -112,9 +108,9 @@ impl KafkaSource {
         }
         let (spec, schema) = (config.spec(), columns::schema(config.include_headers));
         let clock = Arc::clone(&context.clock);
-        let (gone, lag, client, end) = (Mutex::default(), OnceLock::new(), (client, login), OnceCell::new());
+        let (lags, client, end) = (Mutex::default(), ClientSettings { config: client, login }, OnceCell::new());
         let partitions = AtomicU32::new(0);
-        Ok(KafkaSource { config, spec, schema, description, cluster, clock, partitions, end, gone, client, lag })
+        Ok(KafkaSource { config, spec, schema, description, cluster, clock, partitions, end, client, lags })
     }
 
     /// One look at the broker. `known` are the partitions that are likely there.
@@ -129,7 +125,8 @@ impl KafkaSource {
             }
             _ => subscription.topics().into_iter().map(str::to_owned).collect(),
         };
-        let known = known.iter().filter(|(topic, partition, _)| subscription.takes(topic, *partition));
+        let there = |topic: &str, at| subscription.takes(topic, at) && !known.is_gone(topic, at);
+        let known = known.iter().filter(|(topic, partition, _)| there(topic, *partition));
         let guess = known.map(|(topic, partition, _)| (topic.to_owned(), partition)).collect();
         let snapshot = self.cluster.snapshot(topics, guess, self.config.isolation).await?;
         let partitions: usize = snapshot.topics.values().map(|topic| topic.partitions.len()).sum();
@@ -162,102 +159,139 @@ impl KafkaSource {
         }
     }
 
-    /// Where a place is in one partition.
-    fn place_in(&self, place: &Start, topic: &str, partition: i32, state: &PartitionState) -> Result<Position> {
+    /// Where a place is in one partition; nowhere if the partition is left out.
+    fn place_in(
+        &self,
+        place: Place<'_>,
+        topic: &str,
+        partition: i32,
+        state: &PartitionState,
+    ) -> Result<Option<Position>> {
         let end = Position { next: state.readable, epoch: state.epoch };
         let first = Position { next: state.earliest, epoch: None };
-        let offsets = match place {
-            Start::Earliest => return Ok(first),
-            // Times were looked up before.
-            Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) => return Ok(end),
-            // And so is the group: what it does not have starts here.
-            Start::Group(_) => return Ok(first),
+        let offsets = match place.at {
+            // Where a group has no position, it starts here: it is asked afterwards.
+            Start::Earliest | Start::Group(_) => return Ok(Some(first)),
+            // Times are looked up afterwards.
+            Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) => return Ok(Some(end)),
             Start::Offsets(offsets) => offsets,
         };
-        let fix = "name every partition: an offset, -2 (earliest) or -1 (latest)";
-        match offsets.get(topic).and_then(|partitions| partitions.get(&partition)).copied() {
-            Some(Start::FIRST) => Ok(first),
-            Some(Start::END) => Ok(end),
-            // A stream may end where nothing is yet.
-            Some(next) if next > state.high_watermark && (self.config.is_static || self.config.end.is_none()) => {
-                let what = format!("offset {next} of {topic}-{partition} is beyond its end");
-                let fix = format!("its last row is before {}", state.high_watermark);
-                Err(Error::new(code::INVALID_OPTION, what).fix(fix))
-            }
-            Some(next) => Ok(Position { next, epoch: None }),
+        // A static read waits for nothing. A stream may start at rows of an open transaction, and end where nothing is yet.
+        let limit = match (self.config.is_static, place.is_end) {
+            (true, _) => Some(state.readable),
+            (false, false) => Some(state.high_watermark),
+            (false, true) => None,
+        };
+        let next = match offsets.get(topic).and_then(|partitions| partitions.get(&partition)).copied() {
+            Some(Start::FIRST) => first,
+            Some(Start::END) => end,
+            Some(next) => Position { next, epoch: None },
+            // A backfill that goes on knows its partitions: one that was added since is none of them.
+            None if place.is_end && !self.config.is_static => return Ok(None),
             None => {
                 let what = format!("the offsets by partition do not name {topic}-{partition}");
-                Err(Error::new(code::INVALID_OPTION, what).fix(fix))
+                let fix = "name every partition: an offset, -2 (earliest) or -1 (latest)";
+                return Err(place.refused(what).fix(fix));
+            }
+        };
+        match limit.filter(|limit| next.next > *limit) {
+            None => Ok(Some(next)),
+            Some(limit) => {
+                let what = format!("offset {} of {topic}-{partition} is beyond its end", next.next);
+                let why = if limit < state.high_watermark { ": there, a transaction is open" } else { "" };
+                Err(place.refused(what).fix(format!("the last row that can be read is before {limit}{why}")))
             }
         }
     }
 
-    /// What tells of lag, made when it is first needed.
-    fn lag(&self, owner: Owner<'_>) -> Result<Option<&Lag>> {
-        let made = match self.lag.get() {
-            Some(made) => made,
-            None => {
-                let (client, login) = &self.client;
-                let group = self.config.lag_group(owner);
-                let made = group.map(|group| {
-                    let lag = Lag::new(client, login, group.clone(), owner.query_id.to_string())?;
-                    Ok::<_, Error>((group, Arc::new(lag)))
-                });
-                let made = made.transpose()?;
-                self.lag.get_or_init(|| made)
-            }
-        };
-        Ok(made.as_ref().map(|(_, lag)| &**lag))
+    fn lags(&self) -> MutexGuard<'_, BTreeMap<(String, String), Arc<Lag>>> {
+        self.lags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn gone(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What tells of a query's lag, if anything does yet.
+    fn lag_of(&self, owner: Owner<'_>) -> Option<Arc<Lag>> {
+        self.lags().get(&(owner.query_id.to_string(), owner.source.to_owned())).cloned()
+    }
+
+    /// The same, made when it is first needed.
+    fn lag(&self, owner: Owner<'_>) -> Result<Option<Arc<Lag>>> {
+        let ClientSettings { config, login } = &self.client;
+        let Some(group) = self.config.lag_group(config.get("group.id"), owner) else { return Ok(None) };
+        if let Some(lag) = self.lag_of(owner).filter(|lag| !lag.has_ended()) {
+            return Ok(Some(lag));
+        }
+        let lag = Arc::new(Lag::new(config, login, group, owner.query_id.to_string())?);
+        self.lags().insert((owner.query_id.to_string(), owner.source.to_owned()), Arc::clone(&lag));
+        Ok(Some(lag))
     }
 
     /// The first rows that are as late as given times. `ends` has every partition, with its end, where a partition without
     /// such a row may stay.
-    async fn at_times(&self, place: &Start, ends: KafkaOffsets, may_stay: bool) -> Result<KafkaOffsets> {
+    async fn at_times(&self, place: Place<'_>, ends: KafkaOffsets) -> Result<KafkaOffsets> {
         let mut wanted = Vec::new();
-        for (topic, partition, _) in ends.iter() {
-            let time_ms = match place {
+        for (topic, partition, end) in ends.iter() {
+            let time_ms = match place.at {
                 Start::Timestamps(times) => times.get(topic).and_then(|times| times.get(&partition)).copied(),
                 Start::Timestamp(time_ms) => Some(*time_ms),
                 _ => None,
             };
-            let Some(time_ms) = time_ms else {
-                let what = format!("the times by partition do not name {topic}-{partition}");
-                return Err(Error::new(code::INVALID_OPTION, what).fix("name every partition, with a time"));
-            };
-            wanted.push((topic.to_owned(), partition, time_ms));
-        }
-        let found = self.cluster.offsets_at(wanted.clone()).await?;
-        let mut start = ends;
-        for (topic, partition, time_ms) in wanted {
-            match found.get(&(topic.clone(), partition)) {
-                Some(position) => start.set(&topic, partition, *position),
-                None if may_stay => {}
+            match time_ms {
+                Some(time_ms) => wanted.push((topic.to_owned(), partition, time_ms, end)),
+                // As with offsets.
+                None if place.is_end && !self.config.is_static => {}
                 None => {
-                    let what = format!("{topic}-{partition} has no row as late as {time_ms} ms since 1970");
-                    return Err(Error::new(code::INVALID_OPTION, what).fix(
-                        "give an earlier time, or set \"startingOffsetsByTimestampStrategy\" to \"latest\" to start at its end",
-                    ));
+                    let what = format!("the times by partition do not name {topic}-{partition}");
+                    return Err(place.refused(what).fix("name every partition, with a time"));
                 }
             }
         }
-        Ok(start)
+        let asked = wanted.iter().map(|(topic, partition, time_ms, _)| (topic.clone(), *partition, *time_ms)).collect();
+        let found = self.cluster.offsets_at(asked).await?;
+        // In a stream the end moves: where it was at the first look says nothing at the next.
+        let may_stay = self.config.without_match == WithoutMatch::Latest || (place.is_end && self.config.is_static);
+        let mut places = ends;
+        for known in places.topics.values_mut() {
+            known.partitions.clear();
+        }
+        for (topic, partition, time_ms, end) in wanted {
+            let found = found.get(&(topic.clone(), partition)).copied();
+            // The broker finds rows of open transactions too, for which a static read does not wait.
+            let position = match found.filter(|found| found.next <= end.next || !self.config.is_static) {
+                Some(found) => found,
+                None if may_stay => end,
+                None => {
+                    let what = format!("{topic}-{partition} has no row as late as {time_ms} ms since 1970");
+                    let fix = match place.is_end {
+                        true => "end at an earlier time, or at offsets: a stream's own end moves",
+                        false => {
+                            "give an earlier time, or set \"startingOffsetsByTimestampStrategy\" to \"latest\" to start at \
+                             its end"
+                        }
+                    };
+                    return Err(place.refused(what).fix(fix));
+                }
+            };
+            places.set(&topic, partition, position);
+        }
+        Ok(places)
+    }
+
+    /// A place in every partition, looked up.
+    async fn find(&self, place: Place<'_>) -> Result<KafkaOffsets> {
+        let found = self.until_certain(&KafkaOffsets::new(), |snapshot, _| self.decide(place, snapshot)).await?;
+        match place.at {
+            Start::Timestamp(_) | Start::Timestamps(_) => self.at_times(place, found).await,
+            Start::Group(group) => self.at_group(group, found).await,
+            _ => Ok(found),
+        }
     }
 
     /// Where a consumer group stands; a partition in which it has no position stays where it is.
     async fn at_group(&self, group: &str, mut start: KafkaOffsets) -> Result<KafkaOffsets> {
-        let (config, login) = &self.client;
-        let mut config = config.clone();
+        let ClientSettings { mut config, login } = self.client.clone();
         config.set("group.id", group);
-        let (client, bound) = (Client::new(&config, login)?, Duration::from_millis(self.config.bounds.call_ms));
-        let asked = start.clone();
-        let found = tokio::task::spawn_blocking(move || {
-            client.committed(asked.iter().map(|(topic, partition, _)| (topic, partition)), bound)
-        });
-        let found = found.await.map_err(|_| Error::new(code::TASK_PANICKED, "a question to kafka panicked"))?;
+        let asked = start.iter().map(|(topic, partition, _)| (topic.to_owned(), partition)).collect();
+        let found = self.cluster.group(config, login, asked).await;
         let found = found.map_err(|error| {
             let what = format!("the consumer group \"{group}\" does not say where it stands: {}", error.what());
             Error::new(error.code(), what).fix("check its name, and that the user may describe it")
@@ -274,25 +308,22 @@ impl KafkaSource {
 
     /// Where the source ends, found out once.
     async fn end(&self) -> Result<Option<&KafkaOffsets>> {
-        let Some(place) = &self.config.end else { return Ok(None) };
-        let end = self.end.get_or_try_init(|| async {
-            let nowhere = KafkaOffsets::new();
-            let ends = self.until_certain(&nowhere, |snapshot, _| self.decide(&Start::Latest, snapshot)).await?;
-            match place {
-                Start::Timestamp(_) | Start::Timestamps(_) => self.at_times(place, ends, self.ends_at_latest()).await,
-                _ => self.until_certain(&nowhere, |snapshot, _| self.decide(place, snapshot)).await,
-            }
-        });
-        Ok(Some(end.await?))
+        let Some(end) = &self.config.end else { return Ok(None) };
+        let find = || self.find(Place { at: end, is_end: true });
+        Ok(Some(self.end.get_or_try_init(find).await?))
     }
 
-    /// Whether a partition without a row as late as the end ends where it ends now: not in a stream, where that moves.
-    fn ends_at_latest(&self) -> bool {
-        self.config.is_static || self.config.without_match == WithoutMatch::Latest
+    /// Where a new query, or a static read, starts. If it has an end, that is held against it.
+    async fn start(&self) -> Result<KafkaOffsets> {
+        let start = self.find(Place { at: &self.config.start, is_end: false }).await?;
+        if let Some(end) = self.end().await? {
+            plan::check_bounds(&start, end)?;
+        }
+        Ok(start)
     }
 
     /// A place in every partition, if the reply holds every partition. Times are not looked up: they are at the end.
-    fn decide(&self, place: &Start, snapshot: Snapshot) -> Result<KafkaOffsets, Doubt> {
+    fn decide(&self, place: Place<'_>, snapshot: Snapshot) -> Result<KafkaOffsets, Doubt> {
         let passing = |error| Doubt { error, passing: true };
         if let Some(error) = snapshot.without_offsets {
             return Err(passing(error));
@@ -305,15 +336,52 @@ impl KafkaSource {
         }
         for (topic, state) in &snapshot.topics {
             for (partition, state) in &state.partitions {
-                if self.config.subscription.takes(topic, *partition) {
-                    offsets.set(topic, *partition, self.place_in(place, topic, *partition, state)?);
+                if self.config.subscription.takes(topic, *partition)
+                    && let Some(position) = self.place_in(place, topic, *partition, state)?
+                {
+                    offsets.set(topic, *partition, position);
                 }
             }
             if let Some(known) = offsets.topics.get_mut(topic) {
                 known.id = state.id.clone();
             }
         }
+        let assigned = match &self.config.subscription {
+            Subscription::Assign(assigned) => pairs(assigned, BTreeSet::iter),
+            _ => Vec::new(),
+        };
+        let absent = |(topic, partition): &(String, i32)| offsets.get(topic, *partition).is_none();
+        if let Some((topic, partition)) = assigned.into_iter().find(absent) {
+            return Err(passing(plan::missing_partition(&topic, partition, 0)));
+        }
+        let named = place.at.by_partition().map_or_else(Vec::new, |named| pairs(named, BTreeMap::keys));
+        if let Some((topic, partition)) = named.into_iter().find(absent) {
+            let what = format!("{topic}-{partition} is named, and is not there or not read");
+            return Err(passing(place.refused(what).fix("name the partitions that are read, and no others")));
+        }
         Ok(offsets)
+    }
+}
+
+/// Topics and partitions, out of what is known by topic and partition.
+fn pairs<'a, T, I: Iterator<Item = &'a i32>>(
+    all: &'a BTreeMap<String, T>,
+    of: impl Fn(&'a T) -> I,
+) -> Vec<(String, i32)> {
+    all.iter().flat_map(|(topic, known)| of(known).map(|partition| (topic.clone(), *partition))).collect()
+}
+
+/// A place that the user named, and whether it is where the read ends.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    at: &'a Start,
+    is_end: bool,
+}
+
+impl Place<'_> {
+    /// The error for a place that cannot be.
+    fn refused(self, what: String) -> Error {
+        Error::new(code::INVALID_OPTION, what).at("option", self.at.option(self.is_end))
     }
 }
 
@@ -340,29 +408,17 @@ impl Source for KafkaSource {
     }
 
     async fn initial(&self) -> Result<Offsets> {
-        let place = &self.config.start;
-        let start = self.until_certain(&KafkaOffsets::new(), |snapshot, _| self.decide(place, snapshot)).await?;
-        let start = match place {
-            Start::Timestamp(_) | Start::Timestamps(_) => {
-                self.at_times(place, start, self.config.without_match == WithoutMatch::Latest).await?
-            }
-            Start::Group(group) => self.at_group(group, start).await?,
-            _ => start,
-        };
-        Ok(start.encode())
+        Ok(self.start().await?.encode())
     }
 
     async fn bounds(&self) -> Result<Range> {
-        let start = self.initial().await?;
+        let start = self.start().await?;
         let end = match self.end().await? {
-            Some(end) => end.encode(),
-            None => {
-                let ends = |snapshot, _| self.decide(&Start::Latest, snapshot);
-                self.until_certain(&KafkaOffsets::new(), ends).await?.encode()
-            }
+            Some(end) => end.clone(),
+            None => self.find(Place { at: &Start::Latest, is_end: true }).await?,
         };
-        plan::check_bounds(&KafkaOffsets::decode(&start)?, &KafkaOffsets::decode(&end)?)?;
-        Ok(Range { start, end })
+        plan::check_bounds(&start, &end)?;
+        Ok(Range { start: start.encode(), end: end.encode() })
     }
 
     fn start_moves(&self) -> bool {
@@ -375,16 +431,10 @@ impl Source for KafkaSource {
         let known = KafkaOffsets::decode(from)?;
         let subscription = &self.config.subscription;
         let tolerant = !self.config.fail_on_data_loss;
-        let gone = self.gone().clone();
         let end = self.end().await?;
-        let rules = |certain| Rules { subscription, end, tolerant, certain, gone: gone.clone() };
+        let rules = |certain| Rules { subscription, end, tolerant, certain };
         let decide = |snapshot, certain| plan::offer(&known, snapshot, &rules(certain), limit);
-        let decided = self.until_certain(&known, decide).await?;
-        for gone in &decided.gone {
-            tracing::warn!(gone, "a part of a kafka source is gone, and the query goes on without it");
-        }
-        self.gone().extend(decided.gone);
-        Ok(decided.offer)
+        self.until_certain(&known, decide).await
     }
 
     fn idle_pause(&self) -> Duration {
@@ -445,7 +495,8 @@ impl Source for KafkaSource {
         let mut offsets = KafkaOffsets::decode(up_to)?;
         // What is carried on and not read any more has no lag.
         for (topic, known) in &mut offsets.topics {
-            known.partitions.retain(|partition, _| self.config.subscription.takes(topic, *partition));
+            let read = |at| self.config.subscription.takes(topic, at) && !known.gone.contains(&at);
+            known.partitions.retain(|partition, _| read(*partition));
         }
         // Under a pattern there may be no topic yet.
         if offsets.iter().next().is_some()
@@ -456,25 +507,24 @@ impl Source for KafkaSource {
         Ok(())
     }
 
-    async fn ended(&self) {
-        if let Some(Some((_, lag))) = self.lag.get() {
-            let lag = Arc::clone(lag);
+    async fn ended(&self, owner: Owner<'_>) {
+        if let Some(lag) = self.lag_of(owner) {
             // A panic there is nothing to the query.
-            let _ = tokio::task::spawn_blocking(move || lag.settle(SETTLE_BOUND)).await;
+            let _ = tokio::task::spawn_blocking(move || lag.end(SETTLE_BOUND)).await;
         }
     }
 
-    fn warnings(&self) -> Vec<String> {
-        self.lag.get().and_then(Option::as_ref).map_or_else(Vec::new, |(_, lag)| lag.warnings())
+    fn warnings(&self, owner: Owner<'_>) -> Vec<String> {
+        self.lag_of(owner).map_or_else(Vec::new, |lag| lag.warnings())
     }
 
-    fn metrics(&self, end: &Offsets, latest: &Offsets) -> BTreeMap<String, String> {
+    fn metrics(&self, end: &Offsets, latest: &Offsets, owner: Owner<'_>) -> BTreeMap<String, String> {
         let (Ok(end), Ok(latest)) = (KafkaOffsets::decode(end), KafkaOffsets::decode(latest)) else {
             return BTreeMap::new();
         };
         let mut metrics = plan::behind(&end, &latest, &self.config.subscription);
-        if let Some(Some((group, _))) = self.lag.get() {
-            metrics.insert("consumerGroup".to_owned(), group.clone());
+        if let Some(lag) = self.lag_of(owner) {
+            metrics.insert("consumerGroup".to_owned(), self.client.login.clean(lag.group()));
         }
         metrics
     }

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rdkafka::ClientConfig;
 use reqwest::StatusCode;
 use serde::Deserialize;
 use tidemill_core::clock::SystemClock;
@@ -32,6 +33,19 @@ impl Login {
     /// The text, with `***` in the place of every known secret.
     pub(super) fn clean(&self, text: &str) -> String {
         self.redactor.clean(text)
+    }
+}
+
+/// What a client is made with. It may hold secrets, so it is not printed.
+#[derive(Clone)]
+pub(super) struct ClientSettings {
+    pub(super) config: ClientConfig,
+    pub(super) login: Login,
+}
+
+impl std::fmt::Debug for ClientSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClientSettings")
     }
 }
 

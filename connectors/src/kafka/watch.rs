@@ -103,6 +103,8 @@ impl<'a> Watch<'a> {
         );
         // Without an answer to the question either, it is the broker that is away, not the range that is stuck.
         let code = if high.is_none() { code::SOURCE_UNAVAILABLE } else { code::RANGE_STUCK };
-        Error::new(code, what).at("partition", range.at())
+        let fix = "see whether the broker is up and the partition has a leader; a transaction that stays open ends what is \
+                   readable; \"kafkaConsumer.pollTimeoutMs\" is the bound";
+        Error::new(code, what).at("partition", range.at()).fix(fix)
     }
 }

@@ -174,19 +174,22 @@ pub trait Source: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Told that the query ends: the place to wait, within a bound of seconds, for what [`Source::committed`] began. It may
+    /// Told that a query ends, of which it then hears no more: the place to wait, within a bound of seconds, for what [`Source::committed`] began. It may
     /// be skipped.
-    async fn ended(&self) {}
+    async fn ended(&self, owner: Owner<'_>) {
+        let _ = owner;
+    }
 
     /// What a person should know, and has not been told: asked after every batch, every look and at the end.
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self, owner: Owner<'_>) -> Vec<String> {
+        let _ = owner;
         Vec::new()
     }
 
     /// Figures for progress, by name, of a source that has been read to `end` and reached to `latest` when the batch was
     /// planned.
-    fn metrics(&self, end: &Offsets, latest: &Offsets) -> BTreeMap<String, String> {
-        let (_, _) = (end, latest);
+    fn metrics(&self, end: &Offsets, latest: &Offsets, owner: Owner<'_>) -> BTreeMap<String, String> {
+        let (_, _, _) = (end, latest, owner);
         BTreeMap::new()
     }
 

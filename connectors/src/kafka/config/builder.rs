@@ -232,7 +232,7 @@ impl Kafka {
                 Error::new(code::SOURCE_UNAVAILABLE, what).because(error)
             })
         });
-        Kafka { tokens: Some(source), ..self.property("sasl.mechanism", "OAUTHBEARER") }
+        Kafka { tokens: Some(source), ..self.property("sasl.mechanisms", "OAUTHBEARER") }
     }
 
     /// How long one request to the broker may take: 30 s by default.
@@ -257,7 +257,12 @@ impl Kafka {
         if !self.topics.is_empty() {
             said.push(Subscription::Subscribe(self.topics.clone()));
         }
-        if !self.assigned.values().all(BTreeSet::is_empty) {
+        if let Some((topic, _)) = self.assigned.iter().find(|(_, partitions)| partitions.is_empty()) {
+            return Err(Error::new(code::INVALID_OPTION, format!("no partition of \"{topic}\" is assigned"))
+                .at("option", "assign")
+                .fix("name its partitions, or leave the topic out"));
+        }
+        if !self.assigned.is_empty() {
             said.push(Subscription::Assign(self.assigned.clone()));
         }
         if let Some(pattern) = &self.pattern {
@@ -279,11 +284,12 @@ impl Kafka {
     pub(in crate::kafka) fn resolve(self, vault: &Vault, is_static: bool) -> Result<KafkaConfig> {
         let subscription = self.subscription()?;
         self.portions.check()?;
+        self.bounds.check()?;
         let default = || if is_static { Start::Earliest } else { Start::Latest };
         let start = self.start.unwrap_or_else(default);
-        check_place(&subscription, &start, "starting", Start::FIRST)?;
+        check_place(&start, "starting", Start::FIRST)?;
         if let Some(end) = &self.end {
-            check_place(&subscription, end, "ending", Start::END)?;
+            check_place(end, "ending", Start::END)?;
         }
         if is_static && start.is_at_end() {
             return Err(Error::new(code::INVALID_OPTION, "a static read cannot start at the latest row")
@@ -297,7 +303,14 @@ impl Kafka {
         for (name, (value, secret)) in self.properties {
             properties::check_name(&name)?;
             let found = value.resolve().map_err(|error| error.at("option", format!("kafka.{name}")))?;
-            given.insert(name, found.map_or((value, secret), |found| (found, true)));
+            let main = properties::main_name(&name);
+            let value = found.map_or((value, secret), |found| (found, true));
+            let before = given.insert(main.to_owned(), value.clone());
+            if before.is_some_and(|(before, _)| before.expose() != value.0.expose()) {
+                let what = format!("\"kafka.{main}\" is set twice: it has a second name");
+                let error = Error::new(code::INVALID_OPTION, what).at("option", format!("kafka.{name}"));
+                return Err(error.fix("set it once"));
+            }
         }
         properties::check_login(&given, self.tokens.is_some())?;
         let mut isolation = Isolation::default();
@@ -380,10 +393,10 @@ fn check_servers(servers: &str) -> Result<()> {
 }
 
 /// A place must be one: `least` is the least number that stands for an offset.
-fn check_place(subscription: &Subscription, place: &Start, word: &str, least: i64) -> Result<()> {
+fn check_place(place: &Start, word: &str, least: i64) -> Result<()> {
     match place {
-        Start::Offsets(topics) => check_start(subscription, topics, &format!("{word} offset"), least),
-        Start::Timestamps(topics) => check_start(subscription, topics, &format!("{word} timestamp"), 0),
+        Start::Offsets(topics) => check_numbers(topics, &format!("{word} offset"), least),
+        Start::Timestamps(topics) => check_numbers(topics, &format!("{word} timestamp"), 0),
         Start::Timestamp(time) if *time < 0 => {
             Err(Error::new(code::INVALID_OPTION, format!("option \"{word}Timestamp\" is \"{time}\""))
                 .fix("it takes milliseconds since 1970"))
@@ -403,23 +416,12 @@ fn check_place(subscription: &Subscription, place: &Start, word: &str, least: i6
     }
 }
 
-/// Numbers by partition must not be below the least that there may be, and of partitions that are read.
-fn check_start(
-    subscription: &Subscription,
-    topics: &BTreeMap<String, BTreeMap<i32, i64>>,
-    what: &str,
-    least: i64,
-) -> Result<()> {
+/// Numbers by partition must not be below the least that there may be. Whether the partitions are there and read is seen
+/// when a query starts for the first time: one that goes on starts where it was.
+fn check_numbers(topics: &BTreeMap<String, BTreeMap<i32, i64>>, what: &str, least: i64) -> Result<()> {
     for (topic, partitions) in topics {
-        for (partition, number) in partitions {
-            let wrong = if *number < least {
-                format!("is below {least}")
-            } else if !subscription.takes(topic, *partition) {
-                "is of a partition that is not read".to_owned()
-            } else {
-                continue;
-            };
-            let what = format!("{what} {number} of \"{topic}\", partition {partition}, {wrong}");
+        if let Some((partition, number)) = partitions.iter().find(|(_, number)| **number < least) {
+            let what = format!("{what} {number} of \"{topic}\", partition {partition}, is below {least}");
             return Err(Error::new(code::INVALID_OPTION, what).fix(
                 "name the partitions that are read, each with an offset, -2 (earliest) or -1 (latest), or with a time",
             ));

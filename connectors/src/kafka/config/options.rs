@@ -1,5 +1,7 @@
 //! The string form: options as Spark's users know them, and what each of them is.
 
+use std::collections::BTreeMap;
+
 use tidemill_core::options::Applies;
 use tidemill_core::{Error, OptionDoc, Options, Result, code};
 use tracing::warn;
@@ -63,8 +65,8 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
         default: "latest (stream), earliest (batch)",
         applies: Applies::Both,
         spark: "startingOffsets",
-        meaning: "Where a query without a checkpoint starts. In JSON every partition must be named. Partitions that appear \
-                  later are read from their first row.",
+        meaning: "Where a query without a checkpoint starts. In JSON every partition must be named, and none that is not \
+                  there. Partitions that appear later are read from their first row.",
     },
     OptionDoc {
         name: "startingTimestamp",
@@ -182,7 +184,7 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
         default: "false",
         applies: Applies::Both,
         spark: "includeHeaders",
-        meaning: "Adds the column `headers`.",
+        meaning: "Adds the column `headers`: null in a row without any.",
     },
     OptionDoc {
         name: "groupIdPrefix",
@@ -223,25 +225,25 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
     OptionDoc {
         name: "fetchOffset.numRetries",
         takes: "a whole number",
-        default: "5",
+        default: "3",
         applies: Applies::Both,
-        spark: "fetchOffset.numRetries (3)",
+        spark: "fetchOffset.numRetries (counts the first try too)",
         meaning: "How often a reply that contradicts what is known is asked for again before it is believed.",
     },
     OptionDoc {
         name: "fetchOffset.retryIntervalMs",
         takes: MILLIS,
-        default: "300",
+        default: "1000",
         applies: Applies::Both,
-        spark: "fetchOffset.retryIntervalMs (10)",
+        spark: "fetchOffset.retryIntervalMs (10 in its guide, 1000 in its code)",
         meaning: "How long to wait before asking again.",
     },
     OptionDoc {
         name: "kafkaConsumer.pollTimeoutMs",
         takes: MILLIS,
-        default: "60000",
+        default: "120000",
         applies: Applies::Both,
-        spark: "kafkaConsumer.pollTimeoutMs (120000)",
+        spark: "kafkaConsumer.pollTimeoutMs",
         meaning: "How long a range may make no progress before its read fails.",
     },
     OptionDoc {
@@ -283,10 +285,17 @@ impl Kafka {
         let servers = options.require("kafka.bootstrap.servers", "the brokers, as \"host:port,host:port\"")?;
         let mut kafka = Kafka::brokers(servers);
         if let Some(list) = options.take("subscribe") {
-            kafka = kafka.topics(list.split(',').map(str::trim).filter(|topic| !topic.is_empty()));
+            let topics: Vec<&str> = list.split(',').map(str::trim).filter(|topic| !topic.is_empty()).collect();
+            if topics.is_empty() {
+                return Err(nothing("subscribe"));
+            }
+            kafka = kafka.topics(topics);
         }
         let form = "partitions as JSON, such as {\"sensor-data\":[0,1]}";
         let assigned = options.parse_with("assign", form, |text| serde_json::from_str(text).ok())?;
+        if assigned.as_ref().is_some_and(BTreeMap::is_empty) {
+            return Err(nothing("assign"));
+        }
         kafka.assigned = assigned.unwrap_or_default();
         kafka.pattern = options.take("subscribePattern");
         kafka.start = place(&mut options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")?;
@@ -323,6 +332,13 @@ impl Kafka {
         options.finish("the kafka source")?;
         Ok(kafka)
     }
+}
+
+/// The error for an option that names topics and names none.
+fn nothing(option: &str) -> Error {
+    Error::new(code::INVALID_OPTION, format!("\"{option}\" names nothing"))
+        .at("option", option)
+        .fix("name what is read")
 }
 
 /// A place to start or to end, said in one of three ways. All are read, so that none of them passes unseen; the first that

@@ -18,7 +18,12 @@ pub(in crate::kafka) struct TopicPattern {
 impl TopicPattern {
     /// Reads a regular expression.
     pub(in crate::kafka) fn new(text: impl Into<String>) -> Result<Self> {
-        let text = text.into();
+        let text = text.into().trim().to_owned();
+        if text.is_empty() {
+            return Err(Error::new(code::INVALID_OPTION, "the pattern for topics is empty")
+                .at("option", "subscribePattern")
+                .fix("give a regular expression for whole names of topics, such as \"sensor-.*\""));
+        }
         let regex = Regex::new(&format!("^(?:{text})$")).map_err(|error| {
             let what = format!("\"{text}\" is no regular expression");
             Error::new(code::INVALID_OPTION, what)

@@ -21,6 +21,7 @@ use tidemill_core::{
 use crate::kafka::config::KafkaConfig;
 use crate::kafka::lane::{FetchSizes, Pool};
 use crate::kafka::offset::SplitOffsets;
+use crate::kafka::token::ClientSettings;
 use crate::kafka::{Kafka, KafkaFormat, Start};
 
 type Cluster = MockCluster<'static, DefaultProducerContext>;
@@ -123,11 +124,20 @@ async fn columns_hold_what_was_produced() {
     assert_eq!(times.values(), &[5000, 6000, 7000, 8000, 9000]);
     assert_eq!(rows.column(6).as_primitive::<Int32Type>().values(), &[0; 5]);
     let headers = rows.column(7).as_list::<i32>();
-    assert_eq!(headers.value_length(0), 0);
+    assert_eq!(headers.iter().map(|some| some.is_some()).collect::<Vec<_>>(), [false, false, false, false, true]);
     let last = headers.value(4);
     let last = last.as_struct();
     assert_eq!(last.column(0).as_string::<i32>().iter().collect::<Vec<_>>(), [Some("a"), Some("b")]);
     assert_eq!(last.column(1).as_binary::<i32>().iter().collect::<Vec<_>>(), [Some(&b"1"[..]), None]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_about_all_topics_may_take_seconds() {
+    let cluster = cluster(&[("t", 1)]);
+    cluster.broker_round_trip_time(1, Duration::from_millis(1200)).expect("a slow link");
+    let slow = Kafka::brokers(cluster.bootstrap_servers()).topic_pattern("t.*").call_timeout_ms(12_000);
+    let (source, _) = open(slow).await.expect("it opens");
+    assert!(source.initial().await.expect("a start").as_json()["topics"]["t"].is_object());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -238,17 +248,23 @@ async fn cancelled_read_ends_while_the_broker_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn position_before_the_first_row_is_an_error_and_not_a_jump() {
-    let cluster = cluster(&[("t", 1)]);
-    fill(&cluster, "t", 1, 0..10);
-    let (source, reader) = open(kafka(&cluster, "t")).await.unwrap();
-    let split = splits(source.as_ref(), &offer(source.as_ref()).await.range).remove(0);
-    let errors = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE];
-    cluster.request_errors(RDKafkaApiKey::Fetch, &errors);
-    let error = read(reader.as_ref(), &split, context()).await.unwrap_err();
-    assert_eq!(error.code(), code::SOURCE_TRUNCATED, "{error:?}");
-    // What was wrong with the connection stays with it.
-    assert_eq!(read(reader.as_ref(), &split, context()).await.unwrap().1.rows, 10);
+async fn position_that_is_not_there_is_an_error_and_not_a_jump_unless_the_broker_has_it_after_all() {
+    for (times, expected) in [(1, None), (2, Some(code::SOURCE_TRUNCATED))] {
+        let cluster = cluster(&[("t", 1)]);
+        fill(&cluster, "t", 1, 0..10);
+        let (source, reader) = open(kafka(&cluster, "t")).await.unwrap();
+        let split = splits(source.as_ref(), &offer(source.as_ref()).await.range).remove(0);
+        // The broker has the row. Said once, this may be of the past, and have waited in the library.
+        let errors = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE; 2];
+        cluster.request_errors(RDKafkaApiKey::Fetch, &errors[..times]);
+        let read = async || read(reader.as_ref(), &split, context()).await.map(|(_, receipt)| receipt.rows);
+        match expected {
+            None => assert_eq!(read().await.unwrap(), 10),
+            Some(code) => assert_eq!(read().await.unwrap_err().code(), code),
+        }
+        // What was wrong with the connection stays with it.
+        assert_eq!(read().await.unwrap(), 10);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -276,7 +292,7 @@ async fn many_partitions_share_few_clients_and_a_bounded_part_of_the_memory() {
         let (config, login) = KafkaConfig::from_spec(source.spec()).unwrap().client(&context.vault).unwrap();
         let mut config = config;
         config.set("group.id", "test");
-        (source, Pool::new(config, login))
+        (source, Pool::new(ClientSettings { config, login }))
     };
     let range = offer(source.as_ref()).await.range;
     let starts: Vec<_> =
@@ -286,7 +302,9 @@ async fn many_partitions_share_few_clients_and_a_bounded_part_of_the_memory() {
         for count in [40, 40, 20, 7, 1, 40] {
             let lanes: Vec<_> = (0..2)
                 .flat_map(|_| &starts[..count])
-                .map(|start| pool.take(start, FetchSizes::new((64 << 20) / count, 1_000_000)).expect("a lane"))
+                .map(|start| {
+                    pool.take(start, FetchSizes::new((64 << 20) / count, 1_000_000), &|| false).expect("a lane")
+                })
                 .collect();
             lanes.into_iter().for_each(|lane| pool.put(lane));
             let (clients, bytes) = pool.held();

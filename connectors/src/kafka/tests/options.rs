@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rdkafka::mocking::MockCluster;
 use tidemill_core::registry::Vault;
-use tidemill_core::{Context, Error, Options, Result, Secret, SourceFormat, code};
+use tidemill_core::{Context, Error, Options, Owner, QueryId, Result, Secret, SourceBuilder, SourceFormat, code};
 
 use crate::kafka::client::Client;
 use crate::kafka::config::options::OPTIONS;
@@ -105,7 +106,7 @@ fn start_is_read_in_all_its_forms() {
     for (text, expected) in [("earliest", Start::Earliest), ("LATEST", Start::Latest)] {
         assert_eq!(resolve(&[("startingOffsets", text)], &Vault::default()).unwrap().start, expected);
     }
-    for text in ["soon", "", r#"{"t":5}"#, r#"{"t":{"x":5}}"#, r#"{"other":{"0":5}}"#, r#"{"t":{"0":-3}}"#] {
+    for text in ["soon", "", r#"{"t":5}"#, r#"{"t":{"x":5}}"#, r#"{"t":{"0":-3}}"#] {
         assert_eq!(refused(&[("startingOffsets", text)]).code(), code::INVALID_OPTION, "{text}");
     }
 }
@@ -134,7 +135,6 @@ fn wrong_options_are_refused_with_what_to_do() {
         ("startingTimestamp", "-1", code::INVALID_OPTION, "milliseconds"),
         ("startingTimestamp", "noon", code::INVALID_OPTION, "milliseconds"),
         ("startingOffsetsByTimestamp", r#"{"t":{"0":-1}}"#, code::INVALID_OPTION, "time"),
-        ("startingOffsetsByTimestamp", r#"{"other":{"0":5}}"#, code::INVALID_OPTION, "read"),
         ("startingOffsetsByTimestampStrategy", "earliest", code::INVALID_OPTION, "error or latest"),
         ("endingOffsets", "latest", code::INVALID_OPTION, "available_now"),
         ("failOnDataLoss", "no", code::INVALID_OPTION, "true or false"),
@@ -142,11 +142,19 @@ fn wrong_options_are_refused_with_what_to_do() {
         ("maxOffsetsPerTrigger", "-1", code::INVALID_OPTION, "positive"),
         ("includeHeaders", "yes", code::INVALID_OPTION, "true or false"),
         ("assign", r#"{"t":[0]}"#, code::INVALID_OPTION, "one of them"),
+        ("assign", r#"{"t":[]}"#, code::INVALID_OPTION, "no partition of \"t\""),
+        ("assign", "{}", code::INVALID_OPTION, "names nothing"),
+        ("subscribe", " ,", code::INVALID_OPTION, "names nothing"),
+        ("subscribePattern", " ", code::INVALID_OPTION, "empty"),
+        ("kafkaConsumer.pollTimeoutMs", "0", code::INVALID_OPTION, "positive"),
+        ("callTimeoutMs", "0", code::INVALID_OPTION, "positive"),
         ("kafka.auto.offset.reset", "latest", code::INVALID_OPTION, "startingOffsets"),
         ("kafka.enable.auto.commit", "true", code::INVALID_OPTION, "checkpoint"),
         ("kafka.key.deserializer", "x", code::INVALID_OPTION, "binary"),
         ("kafka.value.deserializer", "x", code::INVALID_OPTION, "binary"),
         ("kafka.interceptor.classes", "x", code::INVALID_OPTION, "interceptor"),
+        ("kafka.plugin.library.paths", "x", code::INVALID_OPTION, "plug-in"),
+        ("kafka.metadata.broker.list", "other:1", code::INVALID_OPTION, "set twice"),
         ("kafka.sasl.jaas.config", "x", code::INVALID_OPTION, "kafka.sasl.username"),
         ("kafka.ssl.truststore.location", "x", code::INVALID_OPTION, "kafka.ssl.ca.location"),
         ("kafka.request.timeout.ms", "5", code::INVALID_OPTION, "kafka.socket.timeout.ms"),
@@ -197,7 +205,6 @@ fn a_static_read_has_an_end_and_a_stream_may_have_one() {
         ("startingOffsets", r#"{"t":{"0":-1}}"#),
         ("endingOffsets", "earliest"),
         ("endingOffsets", r#"{"t":{"0":-2}}"#),
-        ("endingOffsetsByTimestamp", r#"{"other":{"0":5}}"#),
         ("endingTimestamp", "-1"),
     ] {
         assert_eq!(read(&[(name, value)]).expect_err(value).code(), code::INVALID_OPTION, "{name} {value}");
@@ -261,10 +268,44 @@ fn every_option_is_documented() {
 }
 
 #[test]
-fn groups_are_accepted_and_change_nothing() {
-    let config = resolve(&[("groupIdPrefix", "p"), ("kafka.group.id", "mine")], &Vault::default()).unwrap();
-    assert_eq!(config.group(), "mine");
-    assert_eq!(resolve(&[], &Vault::default()).unwrap().group(), "tidemill");
+fn a_group_is_named_by_its_option_or_made_of_the_prefix() {
+    let query_id = QueryId::random(&*Context::default().rng);
+    let owner = Owner { query_id: &query_id, source: "k" };
+    let group = |given: &[(&str, &str)]| {
+        let vault = Vault::default();
+        let config = resolve(given, &vault).unwrap();
+        config.lag_group(config.client(&vault).unwrap().0.get("group.id"), owner)
+    };
+    let path = std::env::var("PATH").expect("every process has one");
+    assert_eq!(group(&[]), Some(format!("tidemill-{query_id}-k")));
+    assert_eq!(group(&[("groupIdPrefix", "p")]), Some(format!("p-{query_id}-k")));
+    assert_eq!(group(&[("groupIdPrefix", "p"), ("kafka.group.id", "mine")]), Some("mine".to_owned()));
+    assert_eq!(group(&[("kafka.group.id", "${env:PATH}")]), Some(path));
+    assert_eq!(group(&[("commitToGroup", "false")]), None);
+}
+
+#[test]
+fn a_property_may_be_given_by_either_of_its_names() {
+    let vault = Vault::default();
+    let given = [("kafka.max.partition.fetch.bytes", "7000"), ("kafka.sasl.mechanism", "PLAIN")];
+    let (config, _) = resolve(&given, &vault).unwrap().client(&vault).unwrap();
+    assert_eq!((config.get("fetch.message.max.bytes"), config.get("sasl.mechanisms")), (Some("7000"), Some("PLAIN")));
+    // Twice the same is no contradiction.
+    let tokens = Kafka::brokers("b").topic("t").property("sasl.mechanism", "OAUTHBEARER");
+    let tokens = tokens.bearer_tokens(|| Err("none".into()));
+    assert!(tokens.resolve(&Vault::default(), false).is_ok());
+}
+
+#[tokio::test]
+async fn a_source_and_its_reader_print_no_secret() {
+    let cluster = MockCluster::new(1).expect("the library's own cluster");
+    cluster.create_topic("t", 1, 1).expect("a topic");
+    let (context, pem) = (Context::default(), "canary-in-a-key");
+    let kafka = Kafka::brokers(cluster.bootstrap_servers()).topic("t").secret_property("client.id", Secret::new(pem));
+    let source = kafka.build(&context).await.expect("it opens");
+    let reader = KafkaFormat.reader(source.spec(), &context).expect("a reader");
+    let printed = format!("{source:?} {reader:?}");
+    assert!(printed.contains("KafkaSource") && !printed.contains(pem), "{printed}");
 }
 
 #[test]

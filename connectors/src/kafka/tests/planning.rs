@@ -1,13 +1,13 @@
 //! Tables of what is planned from what is known and what the broker says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 use tidemill_core::{Offer, Offsets, Range, ReadLimit, Result, Split, code};
 
 use crate::kafka::config::{Isolation, Portions, Subscription};
 use crate::kafka::offset::{KafkaOffsets, Position, SplitOffsets};
-use crate::kafka::plan::{self, Decided, Doubt, PartitionState, Rules, Snapshot, TopicState};
+use crate::kafka::plan::{self, Doubt, PartitionState, Rules, Snapshot, TopicState};
 
 fn offsets(positions: &[(i32, i64)]) -> KafkaOffsets {
     let mut offsets = KafkaOffsets::new();
@@ -42,8 +42,8 @@ type Ends = Vec<(i32, i64, i64)>;
 
 fn plan(known: &KafkaOffsets, found: Snapshot, limit: &ReadLimit) -> Result<Option<Offer>, Doubt> {
     let subscription = subscription();
-    let rules = Rules { subscription: &subscription, end: None, tolerant: false, certain: true, gone: BTreeSet::new() };
-    plan::offer(known, found, &rules, limit).map(|decided| decided.offer)
+    let rules = Rules { subscription: &subscription, end: None, tolerant: false, certain: true };
+    plan::offer(known, found, &rules, limit)
 }
 
 fn offer(known: &KafkaOffsets, found: Snapshot, limit: &ReadLimit) -> Result<Option<Ends>, Doubt> {
@@ -246,10 +246,9 @@ fn partitions_are_cut_as_in_spark() {
 }
 
 /// What is planned by a query that goes on after losses.
-fn tolerant(known: &KafkaOffsets, found: Snapshot, certain: bool, gone: &[&str]) -> Result<Decided, Doubt> {
+fn tolerant(known: &KafkaOffsets, found: Snapshot, certain: bool) -> Result<Option<Offer>, Doubt> {
     let subscription = subscription();
-    let gone = gone.iter().map(|at| (*at).to_owned()).collect();
-    let rules = Rules { subscription: &subscription, end: None, tolerant: true, certain, gone };
+    let rules = Rules { subscription: &subscription, end: None, tolerant: true, certain };
     plan::offer(known, found, &rules, &ReadLimit::default())
 }
 
@@ -257,7 +256,7 @@ fn tolerant(known: &KafkaOffsets, found: Snapshot, certain: bool, gone: &[&str])
 fn losses_are_counted_where_the_query_goes_on_after_them() {
     let id = Some("id-1");
     let planned = |known: &[(i32, i64)], found: Snapshot| {
-        let offer = tolerant(&offsets(known), found, true, &[]).expect("planned").offer.expect("an offer");
+        let offer = tolerant(&offsets(known), found, true).expect("planned").expect("an offer");
         let (start, end) = (offer.range.start, offer.range.end);
         let (start, end) = (KafkaOffsets::decode(&start).unwrap(), KafkaOffsets::decode(&end).unwrap());
         let ends = end.iter().map(|(_, at, stop)| (at, start.get("t", at).expect("a start").next, stop.next));
@@ -291,7 +290,7 @@ fn what_a_stale_reply_could_have_said_is_no_loss_before_it_was_asked_again() {
     let doubtful =
         [snapshot(id, &[(0, 0, 40, 40), (1, 0, 9, 9)]), snapshot(id, &[(0, 0, 100, 100)]), Snapshot::default()];
     for found in doubtful {
-        let doubt = tolerant(&offsets(&[(0, 100), (1, 9)]), found, false, &[]).expect_err("asked again");
+        let doubt = tolerant(&offsets(&[(0, 100), (1, 9)]), found, false).expect_err("asked again");
         assert!(doubt.passing, "{doubt:?}");
     }
 }
@@ -300,26 +299,51 @@ fn what_a_stale_reply_could_have_said_is_no_loss_before_it_was_asked_again() {
 fn what_is_gone_is_told_once_and_its_position_is_kept() {
     let known = offsets(&[(0, 10), (1, 10)]);
     let left = || snapshot(Some("id-1"), &[(0, 0, 12, 12)]);
-    let decided = tolerant(&known, left(), true, &[]).expect("planned");
-    assert_eq!(decided.gone, BTreeSet::from(["t-1".to_owned()]));
-    let offer = decided.offer.expect("an offer");
-    assert!(offer.loss.why[0].contains("partition 1 of topic \"t\" is gone"), "{:?}", offer.loss);
-    assert_eq!(KafkaOffsets::decode(&offer.range.end).unwrap().get("t", 1).unwrap().next, 10);
-    let decided = tolerant(&known, left(), false, &["t-1"]).expect("planned without asking again");
-    assert!(decided.gone.is_empty() && decided.offer.expect("an offer").loss.is_none());
+    let ends = |offer: &Offer| KafkaOffsets::decode(&offer.range.end).unwrap();
+    // Whatever becomes of an offer: it is told until a position is known in which it was.
+    for _ in 0..2 {
+        let offer = tolerant(&known, left(), true).expect("planned").expect("an offer");
+        assert!(offer.loss.why[0].contains("partition 1 of topic \"t\" is gone"), "{:?}", offer.loss);
+        let reached = ends(&offer);
+        assert_eq!(reached.get("t", 1).unwrap().next, 10);
+        assert_eq!(reached.encode().as_json()["topics"]["t"]["gone"], json!([1]));
+        // From there it is not asked for again, and not told.
+        let more = tolerant(&reached, snapshot(Some("id-1"), &[(0, 0, 13, 13)]), false).expect("planned");
+        assert!(more.expect("an offer").loss.is_none());
+        // It was there all the while, and goes on where it was.
+        let back = snapshot(Some("id-1"), &[(0, 0, 12, 12), (1, 0, 15, 15)]);
+        let offer = tolerant(&reached, back, false).expect("planned").expect("an offer");
+        let (start, end) = (KafkaOffsets::decode(&offer.range.start).unwrap(), ends(&offer));
+        assert_eq!((start.get("t", 1).unwrap().next, end.get("t", 1).unwrap().next), (10, 15));
+        assert!(offer.loss.is_none() && !end.is_gone("t", 1));
+    }
+    let offer = tolerant(&known, Snapshot::default(), true).expect("planned").expect("an offer");
+    assert!(offer.loss.why[0].contains("topic \"t\" does not exist"), "{:?}", offer.loss);
+    assert_eq!(tolerant(&ends(&offer), Snapshot::default(), false).expect("planned"), None);
+    // What `available_now` saw was without it.
+    let subscription = subscription();
+    let rules = Rules { subscription: &subscription, end: None, tolerant: true, certain: true };
+    let limit = ReadLimit { rows: None, up_to: Some(offer.range.end.clone()) };
+    let told = plan::offer(&known, Snapshot::default(), &rules, &limit).expect("planned").expect("an offer");
+    assert_eq!(told.loss, offer.loss);
+}
 
-    let decided = tolerant(&known, Snapshot::default(), true, &[]).expect("planned");
-    assert_eq!(decided.gone, BTreeSet::from(["t".to_owned()]));
-    let decided = tolerant(&known, Snapshot::default(), false, &["t"]).expect("planned");
-    assert_eq!(decided.offer, None);
+#[test]
+fn what_has_an_end_has_the_same_partitions_at_both_and_does_not_end_before_it_starts() {
+    let refused = |start: &[(i32, i64)], end: &[(i32, i64)]| {
+        plan::check_bounds(&offsets(start), &offsets(end)).expect_err("refused").to_string()
+    };
+    plan::check_bounds(&offsets(&[(0, 5), (1, 0)]), &offsets(&[(0, 5), (1, 9)])).expect("a range");
+    assert!(refused(&[(0, 6)], &[(0, 5)]).contains("starts at 6 and ends at 5"));
+    assert!(refused(&[(0, 1)], &[(0, 5), (1, 5)]).contains("t-1 has only one end"));
+    assert!(refused(&[(0, 1), (1, 1)], &[(0, 5)]).contains("t-1 has only one end"));
 }
 
 #[test]
 fn what_available_now_saw_must_stay_there_even_where_losses_are_accepted() {
     let refused = |bound: KafkaOffsets, found: Snapshot| {
         let subscription = subscription();
-        let rules =
-            Rules { subscription: &subscription, end: None, tolerant: true, certain: true, gone: BTreeSet::new() };
+        let rules = Rules { subscription: &subscription, end: None, tolerant: true, certain: true };
         let limit = ReadLimit { rows: None, up_to: Some(bound.encode()) };
         plan::offer(&offsets(&[(0, 5), (1, 5)]), found, &rules, &limit).expect_err("refused").error.code()
     };

@@ -126,6 +126,11 @@ impl BatchExecutor for LocalExecutor {
     }
 }
 
+/// What each of so many reads at once may buffer.
+pub(super) fn read_bytes(all: usize, splits: usize) -> usize {
+    (all / splits.max(1)).clamp(*READ_BYTES.start(), *READ_BYTES.end())
+}
+
 /// The tasks of one attempt. Dropping it ends them.
 struct Tasks {
     attempt: Arc<AttemptContext>,
@@ -145,7 +150,7 @@ impl Tasks {
         cancel: &CancellationToken,
     ) -> Self {
         let cancel = cancel.child_token();
-        let read_bytes = (executor.options.fetch_bytes / splits.max(1)).clamp(*READ_BYTES.start(), *READ_BYTES.end());
+        let read_bytes = read_bytes(executor.options.fetch_bytes, splits);
         let fetched = MemoryConsumer::new("tidemill-fetch").register(&executor.runtime.memory_pool);
         fetched.grow(read_bytes * splits);
         let attempt = Arc::new(AttemptContext {

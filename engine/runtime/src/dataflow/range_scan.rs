@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::engine::Engine;
 use super::errors::into_datafusion;
+use super::executor::read_bytes;
 
 /// A range of a source, as a table.
 #[derive(Debug)]
@@ -38,7 +39,8 @@ impl Engine {
         // Kept by the table: no query's end is its end.
         let reader = self.clients().new_reader(source.spec())?;
         let splits = source.plan(&source.spec().format, range, &source.interpretation())?;
-        let read_bytes = self.options().fetch_bytes / self.options().parallelism.max(1);
+        // All splits may be read at once.
+        let read_bytes = read_bytes(self.options().fetch_bytes, splits.len());
         let partition = |split| {
             let (source, reader, clock) = (Arc::clone(source), Arc::clone(&reader), Arc::clone(&context.clock));
             let batch_rows = self.state().config().batch_size();

@@ -80,19 +80,23 @@ impl MicroBatch {
             losses,
             sinks,
         };
-        self.paces.committed(&committed.receipts, self.clock.elapsed());
+        self.paces.read(&committed.receipts);
         self.tell_sources(&committed.position).await;
         self.sweep(batch_id, &body.attempt).await;
         self.purge(batch_id).await?;
         Ok(committed)
     }
 
+    /// Who a source is, to itself: several queries may share it.
+    pub(crate) fn owner<'a>(&'a self, source: &'a str) -> Owner<'a> {
+        Owner { query_id: self.checkpoint.query_id(), source }
+    }
+
     /// Tells every source where the query stands.
     pub(crate) async fn tell_sources(&self, position: &Position) {
         for (name, source) in &self.query.sources {
             let Some(offsets) = position.offsets.get(name) else { continue };
-            let owner = Owner { query_id: self.checkpoint.query_id(), source: name };
-            if let Err(error) = source.committed(offsets, owner).await {
+            if let Err(error) = source.committed(offsets, self.owner(name)).await {
                 warn!(source = name, %error, "source could not be told of a commit");
             }
         }

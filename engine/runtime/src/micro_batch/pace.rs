@@ -17,7 +17,7 @@ pub struct Paces(Mutex<BTreeMap<String, Seen>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// When the last batch that read of the source was committed, on the monotonic clock.
+    /// When the last batch that reads of the source was planned, on the monotonic clock.
     last_batch: Option<Duration>,
     /// Bytes a row in the last batch that had rows.
     row_bytes: Option<u64>,
@@ -53,13 +53,9 @@ impl Paces {
         }
     }
 
-    /// Takes note of a batch that was committed.
-    pub(super) fn committed(&self, receipts: &[Receipt], now: Duration) {
-        self.read(receipts);
-        let mut seen = self.seen();
-        for receipt in receipts {
-            seen.entry(receipt.source.clone()).or_default().last_batch = Some(now);
-        }
+    /// Takes note of a source that a batch reads, planned now.
+    pub(super) fn planned(&self, source: &str, now: Duration) {
+        self.seen().entry(source.to_owned()).or_default().last_batch = Some(now);
     }
 }
 
@@ -102,13 +98,13 @@ mod tests {
         assert_eq!(rows(None, Some(64 << 20)), Some(64));
         assert_eq!(rows(Some(7), Some(64 << 20)), Some(7));
         assert_eq!(rows(None, Some(10)), Some(1));
-        paces.committed(&[receipt("k", 2, 100), receipt("k", 2, 101), receipt("other", 1, 9)], Duration::ZERO);
+        paces.read(&[receipt("k", 2, 100), receipt("k", 2, 101), receipt("other", 1, 9)]);
         // 201 bytes in four rows are 51 bytes a row: rounded up, so that the limit holds.
         assert_eq!(rows(None, Some(64 << 20)), Some((64 << 20) / 51));
         // A batch without rows says nothing about them, and rows without bytes have some size.
-        paces.committed(&[receipt("k", 0, 0)], Duration::ZERO);
+        paces.read(&[receipt("k", 0, 0)]);
         assert_eq!(rows(None, Some(102)), Some(2));
-        paces.committed(&[receipt("k", 5, 0)], Duration::ZERO);
+        paces.read(&[receipt("k", 5, 0)]);
         assert_eq!(rows(None, Some(102)), Some(102));
     }
 
@@ -118,9 +114,9 @@ mod tests {
         let hold = Hold { rows: 10, delay_max: 60 * second };
         let held = |waiting, now| paces.holds_back("k", hold, waiting, now * second);
         assert!(!held(1, 5), "the first batch of a run is not held back");
-        paces.committed(&[receipt("other", 1, 1)], 5 * second);
+        paces.planned("other", 5 * second);
         assert!(!held(1, 6), "what another source does is nothing to this one");
-        paces.committed(&[receipt("k", 1, 1)], 10 * second);
+        paces.planned("k", 10 * second);
         for (waiting, now, expected) in [(9, 11, true), (10, 11, false), (1, 69, true), (1, 70, false), (0, 20, true)] {
             assert_eq!(held(waiting, now), expected, "{waiting} rows at {now} s");
         }

@@ -127,6 +127,7 @@ impl MicroBatch {
             found |= offer.is_some();
             let (range, loss) = match offer {
                 Some(offer) => {
+                    self.paces.planned(name, self.clock.elapsed());
                     latest.insert(name.clone(), offer.latest);
                     (offer.range, offer.loss)
                 }

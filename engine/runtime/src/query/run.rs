@@ -89,8 +89,8 @@ impl Run {
             }
         };
         cancel.cancel();
-        for source in self.steps.query.sources.values() {
-            source.ended().await;
+        for (name, source) in &self.steps.query.sources {
+            source.ended(self.steps.owner(name)).await;
         }
         self.tell_warnings();
         self.release_clients();
@@ -330,7 +330,7 @@ impl Run {
     /// Tells people what the sources noticed since the last time.
     fn tell_warnings(&self) {
         for (name, source) in &self.steps.query.sources {
-            for warning in source.warnings() {
+            for warning in source.warnings(self.steps.owner(name)) {
                 self.steps.notices.warn(&format!("source \"{name}\": {warning}"));
             }
         }
@@ -354,7 +354,7 @@ impl Run {
             let latest = committed.latest.get(name);
             let mut metrics = BTreeMap::new();
             if let (Some(end), Some(latest)) = (end, latest) {
-                metrics = source.metrics(end, latest);
+                metrics = source.metrics(end, latest, self.steps.owner(name));
                 if let Some(behind) = source.rows_between(end, latest) {
                     metrics.insert("rowsBehindLatest".to_owned(), behind.to_string());
                     metrics.insert("secondsBehindLatest".to_owned(), seconds(behind, speed(rows)));
