@@ -11,7 +11,7 @@ use arrow::array::{BooleanBufferBuilder, NullBufferBuilder};
 use arrow::datatypes::{DataType, Field};
 
 use super::base64;
-use super::cursor::Cursor;
+use super::cursor::{Cursor, NumberToken};
 use super::fault::{Fault, Step, excerpt};
 use super::group::Group;
 use super::json::JsonError;
@@ -144,8 +144,9 @@ impl Column {
             Values::Double(values) => values.push(read_number(cursor, name, number::double)?),
             Values::Int { values, least, greatest } => {
                 let range = *least..=*greatest;
-                values
-                    .push(read_whole(cursor, name, |text| number::whole(text).filter(|value| range.contains(value)))?);
+                values.push(read_whole(cursor, name, |token| {
+                    number::whole(token).filter(|value| range.contains(value))
+                })?);
             }
             Values::Timestamp { values, clock } => values.push(read_timestamp(cursor, name, clock)?),
             Values::Bool(values) => values.append(read_bool(cursor)?),
@@ -248,22 +249,22 @@ fn read_text<'c>(cursor: &'c mut Cursor<'_>) -> Step<&'c [u8]> {
 }
 
 #[inline]
-fn read_number<T>(cursor: &mut Cursor<'_>, name: &str, parse: impl Fn(&[u8]) -> Option<T>) -> Step<T> {
+fn read_number<T>(cursor: &mut Cursor<'_>, name: &str, parse: impl Fn(&NumberToken<'_>) -> Option<T>) -> Step<T> {
     let at = cursor.pos();
     let Some(b'-' | b'0'..=b'9') = cursor.peek() else { return Err(cursor.unexpected(name)) };
     let token = cursor.number()?;
-    parse(token.text).ok_or_else(|| out_of_range(token.text, name, at))
+    parse(&token).ok_or_else(|| out_of_range(token.text, name, at))
 }
 
 #[inline]
-fn read_whole<T>(cursor: &mut Cursor<'_>, name: &str, parse: impl Fn(&[u8]) -> Option<T>) -> Step<T> {
+fn read_whole<T>(cursor: &mut Cursor<'_>, name: &str, parse: impl Fn(&NumberToken<'_>) -> Option<T>) -> Step<T> {
     let at = cursor.pos();
     let Some(b'-' | b'0'..=b'9') = cursor.peek() else { return Err(cursor.unexpected(name)) };
     let token = cursor.number()?;
-    if !token.is_whole {
+    if !token.is_whole() {
         return Err(Fault::new(format!("expected {name}, found {}", excerpt(token.text)), at));
     }
-    parse(token.text).ok_or_else(|| out_of_range(token.text, name, at))
+    parse(&token).ok_or_else(|| out_of_range(token.text, name, at))
 }
 
 #[cold]
@@ -274,7 +275,7 @@ fn out_of_range(text: &[u8], name: &str, at: usize) -> Box<Fault> {
 /// A number, or a string that holds exactly one.
 fn read_decimal(cursor: &mut Cursor<'_>, name: &str, parse: impl Fn(&[u8]) -> Option<i128>) -> Step<i128> {
     if cursor.peek() != Some(b'"') {
-        return read_number(cursor, name, parse);
+        return read_number(cursor, name, |token| parse(token.text));
     }
     let at = cursor.pos();
     let text = cursor.string()?;

@@ -41,7 +41,6 @@ impl Group {
         let mut guess = 0;
         while more {
             let index = self.keys.read(cursor, guess)?;
-            cursor.colon()?;
             if let Some(index) = index {
                 let column = &mut self.columns[index];
                 if column.len() == row {
@@ -89,7 +88,7 @@ impl Group {
 /// Finds the column of a key.
 struct Keys {
     names: Vec<String>,
-    /// Each name as a message most likely writes it, quotes included; `None` for names that must be escaped.
+    /// Each name as a message most likely writes it, with quotes and colon; `None` for names that must be escaped.
     quoted: Vec<Option<Box<[u8]>>>,
     by_name: HashMap<Box<[u8]>, usize>,
 }
@@ -105,24 +104,27 @@ impl Keys {
         }
         let is_plain = |name: &str| name.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
         let quoted =
-            names.iter().map(|name| is_plain(name).then(|| format!("\"{name}\"").into_bytes().into())).collect();
+            names.iter().map(|name| is_plain(name).then(|| format!("\"{name}\":").into_bytes().into())).collect();
         Ok(Self { names, quoted, by_name })
     }
 
-    /// Reads a key. Messages mostly keep the schema's order, so the field after the last one is tried first.
+    /// Reads a key and its colon. Messages mostly keep the schema's order, so the field after the last one is tried first.
     #[inline]
     fn read(&self, cursor: &mut Cursor<'_>, guess: usize) -> Step<Option<usize>> {
         if let Some(Some(quoted)) = self.quoted.get(guess)
             && cursor.take_token(quoted)
         {
+            cursor.skip_blanks();
             return Ok(Some(guess));
         }
         let key = cursor.string()?;
-        Ok(if self.names.len() <= FIELDS_TO_WALK {
+        let index = if self.names.len() <= FIELDS_TO_WALK {
             self.names.iter().position(|name| name.as_bytes() == key)
         } else {
             self.by_name.get(key).copied()
-        })
+        };
+        cursor.colon()?;
+        Ok(index)
     }
 }
 

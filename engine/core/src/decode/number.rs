@@ -1,17 +1,19 @@
 //! Number tokens as typed values: never a silently changed one. The tokens come from the cursor or from
 //! [`is_number`], so their grammar is already right.
 
+use super::cursor::NumberToken;
+
 /// A whole number. `None`: it passes 64 bits.
-pub(super) fn whole(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = sign_of(text);
-    let magnitude = magnitude(digits)?;
+#[inline]
+pub(super) fn whole(token: &NumberToken<'_>) -> Option<i64> {
+    let (negative, magnitude) = magnitude(token)?;
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
 /// A whole number that is not negative. `None`: it is, or passes 64 bits. `-0` is 0.
-pub(super) fn unsigned(text: &[u8]) -> Option<u64> {
-    let (negative, digits) = sign_of(text);
-    magnitude(digits).filter(|magnitude| !negative || *magnitude == 0)
+pub(super) fn unsigned(token: &NumberToken<'_>) -> Option<u64> {
+    let (negative, magnitude) = magnitude(token)?;
+    (!negative || magnitude == 0).then_some(magnitude)
 }
 
 #[inline]
@@ -22,13 +24,16 @@ fn sign_of(text: &[u8]) -> (bool, &[u8]) {
     }
 }
 
+/// Whether a whole number is negative, and how large it is.
 #[inline]
-fn magnitude(digits: &[u8]) -> Option<u64> {
+fn magnitude(token: &NumberToken<'_>) -> Option<(bool, u64)> {
+    let (negative, digits) = sign_of(token.text);
     // Eighteen digits always fit, so the checked arithmetic is kept for the few that are longer.
     if digits.len() <= 18 {
-        return Some(digits.iter().fold(0, |value: u64, digit| value.wrapping_mul(10).wrapping_add(value_of(*digit))));
+        return Some((negative, token.digits));
     }
-    digits.iter().try_fold(0u64, |value, digit| value.checked_mul(10)?.checked_add(value_of(*digit)))
+    let add = |value: u64, digit: &u8| value.checked_mul(10)?.checked_add(value_of(*digit));
+    Some((negative, digits.iter().try_fold(0, add)?))
 }
 
 #[inline]
@@ -37,50 +42,31 @@ fn value_of(digit: u8) -> u64 {
 }
 
 /// The nearest double. `None`: its magnitude passes the largest finite one.
-pub(super) fn double(text: &[u8]) -> Option<f64> {
+#[inline]
+pub(super) fn double(token: &NumberToken<'_>) -> Option<f64> {
     // Both the digits and the power of ten are exact doubles here, so that one rounding gives the nearest one.
-    if let Some((digits, power)) = small_decimal(text, 1 << 53, 22) {
-        let scale = POWERS_OF_TEN[power.unsigned_abs() as usize];
-        let magnitude = if power < 0 { digits as f64 / scale } else { digits as f64 * scale };
-        return Some(if text.first() == Some(&b'-') { -magnitude } else { magnitude });
+    let (negative, digits) = sign_of(token.text);
+    if digits.len() <= 18 && token.digits <= 1 << 53 && !token.has_exponent {
+        let magnitude = token.digits as f64 / POWERS_OF_TEN[token.decimals];
+        return Some(if negative { -magnitude } else { magnitude });
     }
+    long_double(token.text)
+}
+
+fn long_double(text: &[u8]) -> Option<f64> {
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     value.is_finite().then_some(value)
 }
 
 /// The nearest float, rounded once from the text. `None`: its magnitude passes the largest finite one.
-pub(super) fn float(text: &[u8]) -> Option<f32> {
-    let value: f32 = std::str::from_utf8(text).ok()?.parse().ok()?;
+pub(super) fn float(token: &NumberToken<'_>) -> Option<f32> {
+    let value: f32 = std::str::from_utf8(token.text).ok()?.parse().ok()?;
     value.is_finite().then_some(value)
 }
 
-const POWERS_OF_TEN: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
-    1e21, 1e22,
-];
-
-/// A number without an exponent as `digits × 10^power`, when both are small. `None` says nothing about the number.
-#[inline]
-fn small_decimal(text: &[u8], digits_max: u64, power_max: i32) -> Option<(u64, i32)> {
-    let (_, text) = sign_of(text);
-    if text.len() > 18 {
-        return None;
-    }
-    let mut digits = 0u64;
-    let mut power = 0;
-    let mut after_point = 0;
-    for byte in text {
-        match byte {
-            b'0'..=b'9' => {
-                digits = digits.wrapping_mul(10).wrapping_add(value_of(*byte));
-                power -= after_point;
-            }
-            b'.' => after_point = 1,
-            _ => return None,
-        }
-    }
-    (digits <= digits_max && power >= -power_max).then_some((digits, power))
-}
+/// As many as a short number has decimals.
+const POWERS_OF_TEN: [f64; 18] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17];
 
 /// Why a number is not a decimal of the column's type.
 #[derive(Debug, PartialEq)]
@@ -130,8 +116,10 @@ pub(super) fn decimal(text: &[u8], precision: u8, scale: i8) -> Result<i128, Doe
 fn exponent_of(text: &[u8]) -> i64 {
     let Some((_, text)) = text.split_first() else { return 0 };
     let text = text.strip_prefix(b"+").unwrap_or(text);
-    let limit = if text.first() == Some(&b'-') { i64::MIN / 4 } else { i64::MAX / 4 };
-    whole(text).map_or(limit, |exponent| exponent.clamp(i64::MIN / 4, i64::MAX / 4))
+    let (negative, digits) = sign_of(text);
+    let add = |value: i64, digit: &u8| value.saturating_mul(10).saturating_add(value_of(*digit) as i64);
+    let magnitude = digits.iter().fold(0, add).min(i64::MAX / 4);
+    if negative { -magnitude } else { magnitude }
 }
 
 /// Whether all of `text` is one JSON number.

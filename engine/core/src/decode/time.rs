@@ -131,16 +131,21 @@ fn wall_time(text: &[u8], last: &mut ([u8; 10], i64)) -> Result<WallTime, TimeFa
     Ok(WallTime { seconds, nanos, offset_s: offset(rest)? })
 }
 
+const NO_FRACTION: TimeFault = "has a fraction that is not 1 to 9 digits";
+
 /// A fraction's digits (after the point) in nanoseconds, and what follows them.
 fn fraction(text: &[u8]) -> Result<(u32, &[u8]), TimeFault> {
-    let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if !(1..=9).contains(&count) {
-        return Err("has a fraction that is not 1 to 9 digits");
+    // What one more digit counts.
+    let (mut nanos, mut unit, mut rest) = (0, 100_000_000, text);
+    while let [digit @ b'0'..=b'9', more @ ..] = rest {
+        // Ten digits are too many.
+        if unit == 0 {
+            return Err(NO_FRACTION);
+        }
+        nanos += u32::from(digit - b'0') * unit;
+        (unit, rest) = (unit / 10, more);
     }
-    let (digits, rest) = text.split_at(count);
-    let number = digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
-    let nanos = number * 10u32.pow(9 - digits.len() as u32);
-    Ok((nanos, rest))
+    if rest.len() == text.len() { Err(NO_FRACTION) } else { Ok((nanos, rest)) }
 }
 
 fn offset(text: &[u8]) -> Result<Option<i64>, TimeFault> {
