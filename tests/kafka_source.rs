@@ -10,7 +10,7 @@ use tidemill_connectors::{Kafka, Start, register};
 use tidemill_core::testing::source_promises::{self, context, read, splits};
 use tidemill_core::{
     Context, Error, Offsets, Owner, QueryId, Range, ReadContext, ReadItem, ReadLimit, Receipt, Registry, Result,
-    Source, SourceBuilder, SourceReader, Split, code,
+    Secret, Source, SourceBuilder, SourceReader, Split, code,
 };
 
 use crate::support::broker::{Broker, unique_topic};
@@ -452,7 +452,17 @@ async fn two_queries_in_one_group_read_all_rows_each_and_are_warned() {
     }
     assert_eq!(warned[0], Vec::<String>::new());
     assert_eq!(warned[1].len(), 1, "{warned:?}");
-    assert!(warned[1][0].contains(&queries[0].to_string()), "{warned:?}");
+    assert!(warned[1][0].contains(&queries[0].to_string()) && warned[1][0].contains(&topic), "{warned:?}");
+    // A group that is named by a secret is not named in a warning.
+    let secret = earliest(broker, &topic).secret_property("group.id", Secret::new(topic.as_str()));
+    let opened = open(secret).await.expect("it opens");
+    let end = opened.first().await.end;
+    let query_id = QueryId::random(&*rng);
+    let owner = Owner { query_id: &query_id, source: "k" };
+    opened.source.committed(&end, owner).await.expect("told");
+    opened.source.ended(owner).await;
+    let warned = opened.source.warnings(owner);
+    assert!(warned.len() == 1 && !warned[0].contains(&topic), "{warned:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

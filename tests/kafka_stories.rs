@@ -218,6 +218,25 @@ async fn a_topic_that_is_gone_from_a_pattern_is_a_logged_loss_also_for_available
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_start_is_remembered_though_nothing_was_there_to_read() {
+    let story = Story::new("remembered", 1);
+    let progress = story.finish(story.kafka()).await.unwrap();
+    assert_eq!(progress.iter().map(|batch| batch.num_input_rows).collect::<Vec<_>>(), [0]);
+    let source = &progress[0].sources[0];
+    assert_eq!((&source.latest_offset, &*source.metrics["rowsBehindLatest"]), (&source.end_offset, "0"));
+    // Where a new query would start does not matter any more.
+    story.load(1, 0..5);
+    story.finish(story.brokers().topic(&story.topic)).await.unwrap();
+    assert_eq!(story.landed(), pairs(0, 0..5));
+    // Rows that came and went before they were read are missed.
+    let empty = Story::new("missed", 1);
+    empty.finish(empty.kafka()).await.unwrap();
+    empty.load(1, 0..10);
+    empty.broker.delete_records(&empty.topic, 0, 6);
+    assert_eq!(empty.finish(empty.kafka()).await.expect_err("rows are gone").code(), code::DATA_LOSS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_query_starts_at_a_time() {
     let story = Story::new("times", 2);
     let loader = Loader::new(story.broker.bootstrap());
@@ -530,10 +549,13 @@ async fn a_backfill_reads_up_to_its_end_and_resumes() {
         (both(0, 0), place(10), "has only one end"),
     ] {
         let refused = Story { root: tempfile::tempdir().unwrap(), topic: story.topic.clone(), ..Story::new("bad", 1) };
-        let kafka = refused.brokers().topic(&refused.topic).between(begin..end);
-        let error = refused.finish(kafka).await.expect_err("refused");
-        assert_eq!(error.code(), code::INVALID_OPTION, "{error:?}");
-        assert!(error.to_string().contains(words), "{error}");
+        let subscribed = refused.brokers().topic(&refused.topic).between(begin.clone()..end.clone());
+        let assigned = refused.brokers().assign(&refused.topic, [0, 1]).between(begin..end);
+        for kafka in [subscribed, assigned] {
+            let error = refused.finish(kafka).await.expect_err("refused");
+            assert_eq!(error.code(), code::INVALID_OPTION, "{error:?}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
     }
 }
 

@@ -205,6 +205,7 @@ impl Teller {
     }
 
     fn warn(&self, warning: String) {
-        self.shared.state().warnings.push(warning);
+        // A group may have been named by a secret.
+        self.shared.state().warnings.push(self.client.clean(&warning));
     }
 }

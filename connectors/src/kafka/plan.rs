@@ -438,7 +438,10 @@ pub(super) fn lost(at: &str, wanted: i64, earliest: i64) -> Error {
         format!("{count} rows are lost: {at} is wanted from {wanted}, and the first that is there is {earliest}");
     Error::new(code::DATA_LOSS, what)
         .at("position", format!("{at}@{wanted}"))
-        .fix("the topic's retention was shorter than the pause; a new checkpoint, with a new table, starts where the topic starts")
+        .fix(
+            "the topic's retention was shorter than the pause: \"failOnDataLoss\" false goes on behind what is gone, and counts \
+             it; a new checkpoint, with a new table, starts where the topic starts",
+        )
 }
 
 /// The error for an end below a known one.

@@ -60,14 +60,34 @@ const PRINTABLE: &[&str] = &[
     "topic.metadata.refresh.interval.ms",
 ];
 
+/// Properties that librdkafka has and does not list, since nothing is their default.
+pub(super) const UNSET: &[&str] = &[
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.password",
+    "sasl.username",
+    "ssl.ca.pem",
+    "ssl.certificate.pem",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+];
+
 /// Parts of names whose values are secrets, however short they are.
 const SECRET_PARTS: &[&str] = &["password", "secret", "token", "key", "pem", "jaas", "credential", "assertion"];
 
 /// Properties that the engine decides, with the reason.
 const REFUSED: &[(&str, &str)] = &[
     ("auto.offset.reset", "use the option \"startingOffsets\"; a position that is gone is an error, never a jump"),
-    ("enable.auto.commit", "the checkpoint holds the offsets, and nothing is committed to a group"),
-    ("enable.auto.offset.store", "the checkpoint holds the offsets, and nothing is committed to a group"),
+    (
+        "enable.auto.commit",
+        "the checkpoint holds the offsets; \"commitToGroup\" is whether tools outside are told of them",
+    ),
+    ("enable.auto.offset.store", "the checkpoint holds the offsets, and no client stores any"),
     ("enable.partition.eof", "the end of a range rests on it"),
     ("interceptor.classes", "an interceptor could change what a range holds"),
     ("plugin.library.paths", "a plug-in could change what a range holds"),
@@ -147,7 +167,8 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     }
     let known = ffi::property_names();
     let error = Error::new(code::UNKNOWN_OPTION, format!("librdkafka has no property \"{name}\" (\"kafka.{name}\")"));
-    Err(match nearest(name, known.iter().map(String::as_str).chain(PRINTABLE.iter().copied())) {
+    let known = known.iter().map(String::as_str);
+    Err(match nearest(name, known.chain(PRINTABLE.iter().copied()).chain(UNSET.iter().copied())) {
         Some(near) => error.fix(format!("did you mean \"kafka.{near}\"?")),
         None => error.fix("see librdkafka's CONFIGURATION.md for the properties that there are"),
     })

@@ -190,8 +190,7 @@ impl KafkaSource {
             None if place.is_end && !self.config.is_static => return Ok(None),
             None => {
                 let what = format!("the offsets by partition do not name {topic}-{partition}");
-                let fix = "name every partition: an offset, -2 (earliest) or -1 (latest)";
-                return Err(place.refused(what).fix(fix));
+                return Err(place.refused(what).fix(format!("name every partition: {}", place.takes())));
             }
         };
         match limit.filter(|limit| next.next > *limit) {
@@ -350,12 +349,13 @@ impl KafkaSource {
             Subscription::Assign(assigned) => pairs(assigned, BTreeSet::iter),
             _ => Vec::new(),
         };
-        let absent = |(topic, partition): &(String, i32)| offsets.get(topic, *partition).is_none();
-        if let Some((topic, partition)) = assigned.into_iter().find(absent) {
+        let is_there =
+            |topic: &str, at: &i32| snapshot.topics.get(topic).is_some_and(|state| state.partitions.contains_key(at));
+        if let Some((topic, partition)) = assigned.into_iter().find(|(topic, at)| !is_there(topic, at)) {
             return Err(passing(plan::missing_partition(&topic, partition, 0)));
         }
         let named = place.at.by_partition().map_or_else(Vec::new, |named| pairs(named, BTreeMap::keys));
-        if let Some((topic, partition)) = named.into_iter().find(absent) {
+        if let Some((topic, partition)) = named.into_iter().find(|(topic, at)| offsets.get(topic, *at).is_none()) {
             let what = format!("{topic}-{partition} is named, and is not there or not read");
             return Err(passing(place.refused(what).fix("name the partitions that are read, and no others")));
         }
@@ -382,6 +382,11 @@ impl Place<'_> {
     /// The error for a place that cannot be.
     fn refused(self, what: String) -> Error {
         Error::new(code::INVALID_OPTION, what).at("option", self.at.option(self.is_end))
+    }
+
+    /// What may stand in the place of an offset.
+    fn takes(self) -> &'static str {
+        if self.is_end { "an offset, or -1 (latest)" } else { "an offset, -2 (earliest) or, in a stream, -1 (latest)" }
     }
 }
 
@@ -422,9 +427,8 @@ impl Source for KafkaSource {
     }
 
     fn start_moves(&self) -> bool {
-        let start = &self.config.start;
-        // Without a row as late, a time is where the topic ends now; and a group may go on.
-        start.is_at_end() || matches!(start, Start::Timestamp(_) | Start::Timestamps(_) | Start::Group(_))
+        // Ends move on, first rows go, topics are made again, and what was asked for may be another start next time.
+        true
     }
 
     async fn next(&self, from: &Offsets, limit: &ReadLimit) -> Result<Option<Offer>> {

@@ -140,8 +140,9 @@ pub trait Source: Send + Sync + Debug {
         Ok(offer.map_or_else(|| Range { start: start.clone(), end: start }, |offer| offer.range))
     }
 
-    /// Whether [`Source::initial`] answers something else the later it is asked, so that rows in between would never be
-    /// read (Kafka: `latest`). Such a start is logged at once, with a batch that may be empty.
+    /// Whether [`Source::initial`] can answer something else the later it is asked, so that rows in between would be passed
+    /// over unseen (Kafka: ends move on, and what is there goes). Such a start is logged at once, with a batch that may be
+    /// empty.
     fn start_moves(&self) -> bool {
         false
     }

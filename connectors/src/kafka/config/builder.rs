@@ -312,6 +312,9 @@ impl Kafka {
                 return Err(error.fix("set it once"));
             }
         }
+        if self.group_id_prefix.as_deref().is_some_and(|prefix| prefix.trim().is_empty()) {
+            return Err(empty("groupIdPrefix"));
+        }
         properties::check_login(&given, self.tokens.is_some())?;
         let mut isolation = Isolation::default();
         let (mut open, mut kept) = (BTreeMap::new(), BTreeMap::new());
@@ -320,6 +323,7 @@ impl Kafka {
                 check_servers(value.expose())?;
             }
             match name.as_str() {
+                "group.id" if value.expose().trim().is_empty() => return Err(empty("kafka.group.id")),
                 "isolation.level" => isolation = Isolation::parse(value.expose())?,
                 _ if properties::printable(&name) && !secret => drop(open.insert(name, value.expose().to_owned())),
                 _ => {
@@ -392,6 +396,13 @@ fn check_servers(servers: &str) -> Result<()> {
     Ok(())
 }
 
+/// The error for a name that is empty.
+fn empty(option: &str) -> Error {
+    Error::new(code::INVALID_OPTION, format!("\"{option}\" is empty"))
+        .at("option", option)
+        .fix("name it, or leave it out")
+}
+
 /// A place must be one: `least` is the least number that stands for an offset.
 fn check_place(place: &Start, word: &str, least: i64) -> Result<()> {
     match place {
@@ -422,9 +433,11 @@ fn check_numbers(topics: &BTreeMap<String, BTreeMap<i32, i64>>, what: &str, leas
     for (topic, partitions) in topics {
         if let Some((partition, number)) = partitions.iter().find(|(_, number)| **number < least) {
             let what = format!("{what} {number} of \"{topic}\", partition {partition}, is below {least}");
-            return Err(Error::new(code::INVALID_OPTION, what).fix(
-                "name the partitions that are read, each with an offset, -2 (earliest) or -1 (latest), or with a time",
-            ));
+            return Err(Error::new(code::INVALID_OPTION, what).fix(match least {
+                Start::FIRST => "give an offset, -2 (earliest) or -1 (latest)",
+                Start::END => "give an offset, or -1 (latest)",
+                _ => "give milliseconds since 1970",
+            }));
         }
     }
     Ok(())

@@ -1,7 +1,11 @@
 //! The string form: options as Spark's users know them, and what each of them is.
 
 use std::collections::BTreeMap;
+use std::fmt::Formatter;
+use std::marker::PhantomData;
 
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tidemill_core::options::Applies;
 use tidemill_core::{Error, OptionDoc, Options, Result, code};
 use tracing::warn;
@@ -66,7 +70,7 @@ pub(in crate::kafka) const OPTIONS: &[OptionDoc] = &[
         applies: Applies::Both,
         spark: "startingOffsets",
         meaning: "Where a query without a checkpoint starts. In JSON every partition must be named, and none that is not \
-                  there. Partitions that appear later are read from their first row.",
+                  there; an offset beyond the end is an error. Partitions that appear later are read from their first row.",
     },
     OptionDoc {
         name: "startingTimestamp",
@@ -271,7 +275,7 @@ impl Kafka {
     /// The same, from options in string form.
     pub(in crate::kafka) fn from_options(mut options: Options, is_static: bool) -> Result<Self> {
         for name in STREAM_ONLY {
-            if is_static && options.take(name).is_some() {
+            if is_static && options.contains(name) {
                 // As in Spark: what fits a stream is no error in a read of the same topic.
                 warn!("option \"{name}\" has no effect on a static read");
             }
@@ -291,12 +295,13 @@ impl Kafka {
             }
             kafka = kafka.topics(topics);
         }
-        let form = "partitions as JSON, such as {\"sensor-data\":[0,1]}";
-        let assigned = options.parse_with("assign", form, |text| serde_json::from_str(text).ok())?;
-        if assigned.as_ref().is_some_and(BTreeMap::is_empty) {
+        let form = "partitions as JSON, such as {\"sensor-data\":[0,1]}, each topic once";
+        let assigned: Option<Unique<_, _>> =
+            options.parse_with("assign", form, |text| serde_json::from_str(text).ok())?;
+        if assigned.as_ref().is_some_and(|assigned| assigned.0.is_empty()) {
             return Err(nothing("assign"));
         }
-        kafka.assigned = assigned.unwrap_or_default();
+        kafka.assigned = assigned.map(|assigned| assigned.0).unwrap_or_default();
         kafka.pattern = options.take("subscribePattern");
         kafka.start = place(&mut options, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")?;
         if is_static {
@@ -314,6 +319,12 @@ impl Kafka {
             min_partitions: options.parse("minPartitions", COUNT)?,
             max_records_per_partition: options.parse("maxRecordsPerPartition", COUNT)?,
         };
+        if is_static {
+            // They were read, so that none is wrong unseen.
+            let Portions { min_partitions, max_records_per_partition, max_delay_ms, .. } = kafka.portions;
+            kafka.portions =
+                Portions { min_partitions, max_records_per_partition, max_delay_ms, ..Portions::default() };
+        }
         kafka.include_headers = options.parse_bool("includeHeaders")?.unwrap_or(false);
         kafka.fail_on_data_loss = options.parse_bool("failOnDataLoss")?.unwrap_or(true);
         kafka.group_id_prefix = options.take("groupIdPrefix");
@@ -345,9 +356,10 @@ fn nothing(option: &str) -> Error {
 /// is there counts.
 fn place(options: &mut Options, time: &str, times: &str, offsets: &str) -> Result<Option<Start>> {
     let time = options.parse(time, "milliseconds since 1970")?.map(Start::Timestamp);
-    let form = "times as JSON, such as {\"sensor-data\":{\"0\":1700000000000}}";
-    let times = options.parse_with(times, form, |text| serde_json::from_str(text).ok().map(Start::Timestamps))?;
-    let form = "earliest, latest, or offsets as JSON, such as {\"sensor-data\":{\"0\":450,\"1\":-2}}";
+    let form = "times as JSON, such as {\"sensor-data\":{\"0\":1700000000000}}, each partition once";
+    let times = options.parse_with(times, form, |text| by_partition(text).map(Start::Timestamps))?;
+    let form =
+        "earliest, latest, or offsets as JSON, such as {\"sensor-data\":{\"0\":450,\"1\":-1}}, each partition once";
     let offsets = options.parse_with(offsets, form, parse_start)?;
     Ok(time.or(times).or(offsets))
 }
@@ -356,7 +368,42 @@ fn parse_start(text: &str) -> Option<Start> {
     match text.trim().to_lowercase().as_str() {
         "earliest" => Some(Start::Earliest),
         "latest" => Some(Start::Latest),
-        _ => serde_json::from_str(text).ok().map(Start::Offsets),
+        _ => by_partition(text).map(Start::Offsets),
+    }
+}
+
+/// Numbers by topic and partition, out of JSON.
+fn by_partition(text: &str) -> Option<BTreeMap<String, BTreeMap<i32, i64>>> {
+    let read: Unique<String, Unique<i32, i64>> = serde_json::from_str(text).ok()?;
+    Some(read.0.into_iter().map(|(topic, partitions)| (topic, partitions.0)).collect())
+}
+
+/// A map out of JSON in which no key comes twice: one of the two would be dropped.
+struct Unique<K, V>(BTreeMap<K, V>);
+
+impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Deserialize<'de> for Unique<K, V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Entries<K, V>(PhantomData<(K, V)>);
+
+        impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Visitor<'de> for Entries<K, V> {
+            type Value = Unique<K, V>;
+
+            fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<Self::Value, A::Error> {
+                let mut unique = BTreeMap::new();
+                while let Some((key, value)) = entries.next_entry()? {
+                    if unique.insert(key, value).is_some() {
+                        return Err(A::Error::custom("a key comes twice"));
+                    }
+                }
+                Ok(Unique(unique))
+            }
+        }
+
+        deserializer.deserialize_map(Entries(PhantomData))
     }
 }
 

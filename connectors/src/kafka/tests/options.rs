@@ -10,6 +10,7 @@ use tidemill_core::{Context, Error, Options, Owner, QueryId, Result, Secret, Sou
 use crate::kafka::client::Client;
 use crate::kafka::config::options::OPTIONS;
 use crate::kafka::config::{Isolation, KafkaConfig, Portions, Subscription};
+use crate::kafka::properties::{self, UNSET};
 use crate::kafka::{Kafka, KafkaFormat, Start, WithoutMatch};
 
 const CANARY: &str = "hunter2-canary";
@@ -106,7 +107,8 @@ fn start_is_read_in_all_its_forms() {
     for (text, expected) in [("earliest", Start::Earliest), ("LATEST", Start::Latest)] {
         assert_eq!(resolve(&[("startingOffsets", text)], &Vault::default()).unwrap().start, expected);
     }
-    for text in ["soon", "", r#"{"t":5}"#, r#"{"t":{"x":5}}"#, r#"{"t":{"0":-3}}"#] {
+    let twice = [r#"{"t":{"0":1,"0":4}}"#, r#"{"t":{"0":1},"t":{"1":4}}"#];
+    for text in ["soon", "", r#"{"t":5}"#, r#"{"t":{"x":5}}"#, r#"{"t":{"0":-3}}"#].into_iter().chain(twice) {
         assert_eq!(refused(&[("startingOffsets", text)]).code(), code::INVALID_OPTION, "{text}");
     }
 }
@@ -144,6 +146,9 @@ fn wrong_options_are_refused_with_what_to_do() {
         ("assign", r#"{"t":[0]}"#, code::INVALID_OPTION, "one of them"),
         ("assign", r#"{"t":[]}"#, code::INVALID_OPTION, "no partition of \"t\""),
         ("assign", "{}", code::INVALID_OPTION, "names nothing"),
+        ("assign", r#"{"t":[0],"t":[1]}"#, code::INVALID_OPTION, "each topic once"),
+        ("groupIdPrefix", "", code::INVALID_OPTION, "empty"),
+        ("kafka.group.id", " ", code::INVALID_OPTION, "kafka.group.id"),
         ("subscribe", " ,", code::INVALID_OPTION, "names nothing"),
         ("subscribePattern", " ", code::INVALID_OPTION, "empty"),
         ("kafkaConsumer.pollTimeoutMs", "0", code::INVALID_OPTION, "positive"),
@@ -161,6 +166,7 @@ fn wrong_options_are_refused_with_what_to_do() {
         ("kafka.sasl.mechanism", "OAUTHBEARER", code::INVALID_OPTION, "bearer_tokens"),
         ("kafka.isolation.level", "both", code::INVALID_OPTION, "read_committed"),
         ("kafka.security.protocl", "ssl", code::UNKNOWN_OPTION, "kafka.security.protocol"),
+        ("kafka.sasl.pasword", "x", code::UNKNOWN_OPTION, "kafka.sasl.password"),
         ("kafka.bootstrap.servers", " ", code::MISSING_OPTION, "host:port"),
     ];
     for (name, value, expected, words) in cases {
@@ -201,6 +207,7 @@ fn a_static_read_has_an_end_and_a_stream_may_have_one() {
     let by_time = read(&[("endingTimestamp", "7"), ("endingOffsets", "latest")]).expect("read");
     assert_eq!(by_time.end, Some(Start::Timestamp(7)));
     for (name, value) in [
+        ("maxOffsetsPerTrigger", "many"),
         ("startingOffsets", "latest"),
         ("startingOffsets", r#"{"t":{"0":-1}}"#),
         ("endingOffsets", "earliest"),
@@ -282,6 +289,13 @@ fn a_group_is_named_by_its_option_or_made_of_the_prefix() {
     assert_eq!(group(&[("groupIdPrefix", "p"), ("kafka.group.id", "mine")]), Some("mine".to_owned()));
     assert_eq!(group(&[("kafka.group.id", "${env:PATH}")]), Some(path));
     assert_eq!(group(&[("commitToGroup", "false")]), None);
+}
+
+#[test]
+fn names_that_are_suggested_are_names_of_the_library() {
+    for name in UNSET {
+        assert!(properties::check_name(name).is_ok(), "{name}");
+    }
 }
 
 #[test]

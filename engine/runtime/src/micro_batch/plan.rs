@@ -123,18 +123,17 @@ impl MicroBatch {
             // Whoever wants to read all that is there does not wait for more.
             let hold = source.pace().hold.filter(|_| up_to.is_none());
             let offer = offers.remove(name);
+            let at = self::position(&position.offsets, name)?;
+            // What has nothing to give ends where the query stands.
+            latest.insert(name.clone(), offer.as_ref().map_or_else(|| at.clone(), |offer| offer.latest.clone()));
             let offer = offer.filter(|offer| !hold.is_some_and(|hold| self.holds_back(name, source, hold, offer)));
             found |= offer.is_some();
             let (range, loss) = match offer {
                 Some(offer) => {
                     self.paces.planned(name, self.clock.elapsed());
-                    latest.insert(name.clone(), offer.latest);
                     (offer.range, offer.loss)
                 }
-                None => {
-                    let at = self::position(&position.offsets, name)?;
-                    (Range { start: at.clone(), end: at }, Loss::default())
-                }
+                None => (Range { start: at.clone(), end: at }, Loss::default()),
             };
             sources.insert(name.clone(), SourceEntry { range, interpretation: source.interpretation(), loss });
         }

@@ -362,8 +362,12 @@ impl Run {
             }
             if let Some(loss) = committed.losses.get(name).filter(|loss| !loss.is_none()) {
                 metrics.insert("dataLoss".to_owned(), loss.rows.to_string());
-                let (batch_id, rows, why) = (committed.batch_id, loss.rows, loss.why.join("; "));
-                self.steps.notices.warn(&format!("batch {batch_id}: {rows} rows of source \"{name}\" are lost: {why}"));
+                let (batch_id, why) = (committed.batch_id, loss.why.join("; "));
+                let rows = match loss.rows {
+                    0 => "an unknown number of rows".to_owned(),
+                    rows => format!("{rows} rows"),
+                };
+                self.steps.notices.warn(&format!("batch {batch_id}: {rows} of source \"{name}\" are lost: {why}"));
             }
             SourceProgress {
                 name: name.clone(),
