@@ -175,8 +175,8 @@ pub trait Source: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Told that a query ends, of which it then hears no more: the place to wait, within a bound of seconds, for what [`Source::committed`] began. It may
-    /// be skipped.
+    /// Told that a query ends, of which it then hears no more: the place to wait, within a bound of seconds, for what
+    /// [`Source::committed`] began. It may be skipped.
     async fn ended(&self, owner: Owner<'_>) {
         let _ = owner;
     }
