@@ -1,6 +1,6 @@
 //! Kafka as a source.
 //!
-//! The driver's side (`source`, on `cluster` and the pure `plan`) finds out where topics begin and end; the task's side
+//! The driver's side (`source`, on `cluster` and the pure `place` and `plan`) finds out where topics begin and end; the task's side
 //! (`read`, on `lane` and `columns`) reads exactly one range of one partition. `config` and `properties` are what a user
 //! says, `offset` is what is logged, `lag` tells tools outside, `client` (with `token` for its login) and `ffi` are the library.
 //!
@@ -20,6 +20,7 @@ mod identity;
 mod lag;
 mod lane;
 mod offset;
+mod place;
 mod plan;
 mod properties;
 mod read;

@@ -16,11 +16,12 @@ use tokio::sync::OnceCell;
 
 use super::cluster::Cluster;
 use super::columns;
-use super::config::{Isolation, KafkaConfig, Start, Subscription, WithoutMatch};
+use super::config::{Isolation, KafkaConfig, Start, Subscription};
 use super::ffi::TopicInfo;
 use super::lag::Lag;
 use super::offset::{KafkaOffsets, Position, SplitOffsets};
-use super::plan::{self, Doubt, PartitionState, Rules, Snapshot};
+use super::place::Place;
+use super::plan::{self, Doubt, Rules, Snapshot};
 use super::token::ClientSettings;
 
 /// After a reply that took this long nothing is asked again: the caller has a bound of its own.
@@ -159,50 +160,6 @@ impl KafkaSource {
         }
     }
 
-    /// Where a place is in one partition; nowhere if the partition is left out.
-    fn place_in(
-        &self,
-        place: Place<'_>,
-        topic: &str,
-        partition: i32,
-        state: &PartitionState,
-    ) -> Result<Option<Position>> {
-        let end = Position { next: state.readable, epoch: state.epoch };
-        let first = Position { next: state.earliest, epoch: None };
-        let offsets = match place.at {
-            // Where a group has no position, it starts here: it is asked afterwards.
-            Start::Earliest | Start::Group(_) => return Ok(Some(first)),
-            // Times are looked up afterwards.
-            Start::Latest | Start::Timestamp(_) | Start::Timestamps(_) => return Ok(Some(end)),
-            Start::Offsets(offsets) => offsets,
-        };
-        // A static read waits for nothing. A stream may start at rows of an open transaction, and end where nothing is yet.
-        let limit = match (self.config.is_static, place.is_end) {
-            (true, _) => Some(state.readable),
-            (false, false) => Some(state.high_watermark),
-            (false, true) => None,
-        };
-        let next = match offsets.get(topic).and_then(|partitions| partitions.get(&partition)).copied() {
-            Some(Start::FIRST) => first,
-            Some(Start::END) => end,
-            Some(next) => Position { next, epoch: None },
-            // A backfill that goes on knows its partitions: one that was added since is none of them.
-            None if place.is_end && !self.config.is_static => return Ok(None),
-            None => {
-                let what = format!("the offsets by partition do not name {topic}-{partition}");
-                return Err(place.refused(what).fix(format!("name every partition: {}", place.takes())));
-            }
-        };
-        match limit.filter(|limit| next.next > *limit) {
-            None => Ok(Some(next)),
-            Some(limit) => {
-                let what = format!("offset {} of {topic}-{partition} is beyond its end", next.next);
-                let why = if limit < state.high_watermark { ": there, a transaction is open" } else { "" };
-                Err(place.refused(what).fix(format!("the last row that can be read is before {limit}{why}")))
-            }
-        }
-    }
-
     fn lags(&self) -> MutexGuard<'_, BTreeMap<(String, String), Arc<Lag>>> {
         self.lags.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,65 +181,29 @@ impl KafkaSource {
         Ok(Some(lag))
     }
 
-    /// The first rows that are as late as given times. `ends` has every partition, with its end, where a partition without
-    /// such a row may stay.
-    async fn at_times(&self, place: Place<'_>, ends: KafkaOffsets) -> Result<KafkaOffsets> {
-        let mut wanted = Vec::new();
-        for (topic, partition, end) in ends.iter() {
-            let time_ms = match place.at {
-                Start::Timestamps(times) => times.get(topic).and_then(|times| times.get(&partition)).copied(),
-                Start::Timestamp(time_ms) => Some(*time_ms),
-                _ => None,
-            };
-            match time_ms {
-                Some(time_ms) => wanted.push((topic.to_owned(), partition, time_ms, end)),
-                // As with offsets.
-                None if place.is_end && !self.config.is_static => {}
-                None => {
-                    let what = format!("the times by partition do not name {topic}-{partition}");
-                    return Err(place.refused(what).fix("name every partition, with a time"));
-                }
-            }
-        }
-        let asked = wanted.iter().map(|(topic, partition, time_ms, _)| (topic.clone(), *partition, *time_ms)).collect();
-        let found = self.cluster.offsets_at(asked).await?;
-        // In a stream the end moves: where it was at the first look says nothing at the next.
-        let may_stay = self.config.without_match == WithoutMatch::Latest || (place.is_end && self.config.is_static);
-        let mut places = ends;
-        for known in places.topics.values_mut() {
-            known.partitions.clear();
-        }
-        for (topic, partition, time_ms, end) in wanted {
-            let found = found.get(&(topic.clone(), partition)).copied();
-            // The broker finds rows of open transactions too, for which a static read does not wait.
-            let position = match found.filter(|found| found.next <= end.next || !self.config.is_static) {
-                Some(found) => found,
-                None if may_stay => end,
-                None => {
-                    let what = format!("{topic}-{partition} has no row as late as {time_ms} ms since 1970");
-                    let fix = match place.is_end {
-                        true => "end at an earlier time, or at offsets: a stream's own end moves",
-                        false => {
-                            "give an earlier time, or set \"startingOffsetsByTimestampStrategy\" to \"latest\" to start at \
-                             its end"
-                        }
-                    };
-                    return Err(place.refused(what).fix(fix));
-                }
-            };
-            places.set(&topic, partition, position);
-        }
-        Ok(places)
-    }
-
     /// A place in every partition, looked up.
-    async fn find(&self, place: Place<'_>) -> Result<KafkaOffsets> {
-        let found = self.until_certain(&KafkaOffsets::new(), |snapshot, _| self.decide(place, snapshot)).await?;
-        match place.at {
+    async fn find(&self, at: &Start, is_end: bool) -> Result<KafkaOffsets> {
+        let place = Place { at, is_end, is_static: self.config.is_static };
+        let decide = |snapshot, _| place.in_all(&self.config.subscription, snapshot);
+        let found = self.until_certain(&KafkaOffsets::new(), decide).await?;
+        match at {
             Start::Timestamp(_) | Start::Timestamps(_) => self.at_times(place, found).await,
             Start::Group(group) => self.at_group(group, found).await,
             _ => Ok(found),
         }
+    }
+
+    /// The first rows that are as late as given times. `ends` has every partition, with its end.
+    async fn at_times(&self, place: Place<'_>, mut ends: KafkaOffsets) -> Result<KafkaOffsets> {
+        let wanted = place.times(&ends)?;
+        let asked = wanted.iter().map(|timed| (timed.topic.clone(), timed.partition, timed.time_ms)).collect();
+        let found = self.cluster.offsets_at(asked).await?;
+        ends.topics.values_mut().for_each(|known| known.partitions.clear());
+        for timed in wanted {
+            let found = found.get(&(timed.topic.clone(), timed.partition)).copied();
+            ends.set(&timed.topic, timed.partition, place.at_time(&timed, found, self.config.without_match)?);
+        }
+        Ok(ends)
     }
 
     /// Where a consumer group stands; a partition in which it has no position stays where it is.
@@ -308,85 +229,7 @@ impl KafkaSource {
     /// Where the source ends, found out once.
     async fn end(&self) -> Result<Option<&KafkaOffsets>> {
         let Some(end) = &self.config.end else { return Ok(None) };
-        let find = || self.find(Place { at: end, is_end: true });
-        Ok(Some(self.end.get_or_try_init(find).await?))
-    }
-
-    /// Where a new query, or a static read, starts. If it has an end, that is held against it.
-    async fn start(&self) -> Result<KafkaOffsets> {
-        let start = self.find(Place { at: &self.config.start, is_end: false }).await?;
-        if let Some(end) = self.end().await? {
-            plan::check_bounds(&start, end)?;
-        }
-        Ok(start)
-    }
-
-    /// A place in every partition, if the reply holds every partition. Times are not looked up: they are at the end.
-    fn decide(&self, place: Place<'_>, snapshot: Snapshot) -> Result<KafkaOffsets, Doubt> {
-        let passing = |error| Doubt { error, passing: true };
-        if let Some(error) = snapshot.without_offsets {
-            return Err(passing(error));
-        }
-        let mut offsets = KafkaOffsets::new();
-        for topic in self.config.subscription.topics() {
-            if snapshot.topics.get(topic).is_none_or(|state| state.partitions.is_empty()) {
-                return Err(passing(plan::missing_topic(topic)));
-            }
-        }
-        for (topic, state) in &snapshot.topics {
-            for (partition, state) in &state.partitions {
-                if self.config.subscription.takes(topic, *partition)
-                    && let Some(position) = self.place_in(place, topic, *partition, state)?
-                {
-                    offsets.set(topic, *partition, position);
-                }
-            }
-            if let Some(known) = offsets.topics.get_mut(topic) {
-                known.id = state.id.clone();
-            }
-        }
-        let assigned = match &self.config.subscription {
-            Subscription::Assign(assigned) => pairs(assigned, BTreeSet::iter),
-            _ => Vec::new(),
-        };
-        let is_there =
-            |topic: &str, at: &i32| snapshot.topics.get(topic).is_some_and(|state| state.partitions.contains_key(at));
-        if let Some((topic, partition)) = assigned.into_iter().find(|(topic, at)| !is_there(topic, at)) {
-            return Err(passing(plan::missing_partition(&topic, partition, 0)));
-        }
-        let named = place.at.by_partition().map_or_else(Vec::new, |named| pairs(named, BTreeMap::keys));
-        if let Some((topic, partition)) = named.into_iter().find(|(topic, at)| offsets.get(topic, *at).is_none()) {
-            let what = format!("{topic}-{partition} is named, and is not there or not read");
-            return Err(passing(place.refused(what).fix("name the partitions that are read, and no others")));
-        }
-        Ok(offsets)
-    }
-}
-
-/// Topics and partitions, out of what is known by topic and partition.
-fn pairs<'a, T, I: Iterator<Item = &'a i32>>(
-    all: &'a BTreeMap<String, T>,
-    of: impl Fn(&'a T) -> I,
-) -> Vec<(String, i32)> {
-    all.iter().flat_map(|(topic, known)| of(known).map(|partition| (topic.clone(), *partition))).collect()
-}
-
-/// A place that the user named, and whether it is where the read ends.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    at: &'a Start,
-    is_end: bool,
-}
-
-impl Place<'_> {
-    /// The error for a place that cannot be.
-    fn refused(self, what: String) -> Error {
-        Error::new(code::INVALID_OPTION, what).at("option", self.at.option(self.is_end))
-    }
-
-    /// What may stand in the place of an offset.
-    fn takes(self) -> &'static str {
-        if self.is_end { "an offset, or -1 (latest)" } else { "an offset, -2 (earliest) or, in a stream, -1 (latest)" }
+        Ok(Some(self.end.get_or_try_init(|| self.find(end, true)).await?))
     }
 }
 
@@ -413,14 +256,18 @@ impl Source for KafkaSource {
     }
 
     async fn initial(&self) -> Result<Offsets> {
-        Ok(self.start().await?.encode())
+        let start = self.find(&self.config.start, false).await?;
+        if let Some(end) = self.end().await? {
+            plan::check_bounds(&start, end)?;
+        }
+        Ok(start.encode())
     }
 
     async fn bounds(&self) -> Result<Range> {
-        let start = self.start().await?;
+        let start = self.find(&self.config.start, false).await?;
         let end = match self.end().await? {
             Some(end) => end.clone(),
-            None => self.find(Place { at: &Start::Latest, is_end: true }).await?,
+            None => self.find(&Start::Latest, true).await?,
         };
         plan::check_bounds(&start, &end)?;
         Ok(Range { start: start.encode(), end: end.encode() })

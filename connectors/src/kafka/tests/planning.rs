@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use tidemill_core::{Offer, Offsets, Range, ReadLimit, Result, Split, code};
 
-use crate::kafka::config::{Isolation, Portions, Subscription};
+use crate::kafka::config::{Isolation, Portions, Start, Subscription};
 use crate::kafka::offset::{KafkaOffsets, Position, SplitOffsets};
+use crate::kafka::place::Place;
 use crate::kafka::plan::{self, Doubt, PartitionState, Rules, Snapshot, TopicState};
 
 fn offsets(positions: &[(i32, i64)]) -> KafkaOffsets {
@@ -326,6 +327,46 @@ fn what_is_gone_is_told_once_and_its_position_is_kept() {
     let limit = ReadLimit { rows: None, up_to: Some(offer.range.end.clone()) };
     let told = plan::offer(&known, Snapshot::default(), &rules, &limit).expect("planned").expect("an offer");
     assert_eq!(told.loss, offer.loss);
+}
+
+#[test]
+fn a_place_is_where_it_was_named_or_refused_by_its_option() {
+    // Readable up to 100, where a transaction is open, and written up to 200.
+    let found = || snapshot(Some("id-1"), &[(0, 10, 100, 200), (1, 0, 5, 5)]);
+    let place = |is_static, is_end, named: &[(i32, i64)]| {
+        let at = Start::Offsets(BTreeMap::from([("t".to_owned(), named.iter().copied().collect())]));
+        let found = Place { at: &at, is_end, is_static }.in_all(&subscription(), found());
+        found.map(|offsets| offsets.iter().map(|(_, at, position)| (at, position.next)).collect::<Vec<_>>())
+    };
+    let (stream, read, start, end) = (false, true, false, true);
+    for (is_static, is_end, named, expected) in [
+        (stream, start, [(0, Start::FIRST), (1, Start::END)], [(0, 10), (1, 5)]),
+        (stream, start, [(0, 150), (1, 5)], [(0, 150), (1, 5)]),
+        (stream, end, [(0, 900), (1, 900)], [(0, 900), (1, 900)]),
+        (read, end, [(0, Start::END), (1, 3)], [(0, 100), (1, 3)]),
+    ] {
+        assert_eq!(place(is_static, is_end, &named).expect("a place"), expected, "{named:?}");
+    }
+    // A backfill that goes on leaves out what was added.
+    assert_eq!(place(stream, end, &[(0, 7)]).expect("a place"), [(0, 7)]);
+    for (is_static, is_end, named, passing, words) in [
+        (stream, start, &[(0, 201), (1, 0)][..], false, "startingOffsets"),
+        (read, start, &[(0, 150), (1, 0)], false, "a transaction is open"),
+        (read, end, &[(0, 150), (1, 0)], false, "endingOffsets"),
+        (stream, start, &[(0, 1)], false, "do not name t-1"),
+        (read, end, &[(0, 1)], false, "-1 (latest)"),
+        // The reply may have lacked it.
+        (stream, start, &[(0, 11), (1, 0), (7, 0)], true, "t-7 is named"),
+    ] {
+        let doubt = place(is_static, is_end, named).expect_err("refused");
+        assert_eq!((doubt.error.code(), doubt.passing), (code::INVALID_OPTION, passing), "{named:?}");
+        assert!(doubt.error.to_string().contains(words), "{named:?}: {}", doubt.error);
+    }
+    let at = Start::Earliest;
+    let assigned = Subscription::Assign(BTreeMap::from([("t".to_owned(), [0, 2].into())]));
+    let doubt =
+        Place { at: &at, is_end: false, is_static: false }.in_all(&assigned, found()).expect_err("t-2 is missing");
+    assert_eq!((doubt.error.code(), doubt.passing), (code::SOURCE_NOT_FOUND, true));
 }
 
 #[test]
